@@ -31,7 +31,7 @@ def _files(*suffixes: str) -> list[Path]:
 
 
 def found_in(text: str) -> Iterator[tuple[int, str]]:
-    """The lines that name a dialect, and how."""
+    """The lines that name a dialect, and the name in each."""
     for node in ast.walk(ast.parse(text)):
         line = getattr(node, "lineno", 0)
         match node:
@@ -57,7 +57,7 @@ def found_in(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _names(node: ast.expr) -> bool:
-    """Whether the name of a dialect is written there, by itself or in a list."""
+    """Whether the node is the name of a dialect, or a list that contains one."""
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
         return any(map(_names, node.elts))
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in NAMES

@@ -1,4 +1,4 @@
-"""The options that every dialect heeds: a strict run takes no warning, and a no may stop it."""
+"""The options of every dialect: a warning fails a strict run, and a no may stop a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Table:
         return await self.service.drive((await self.start(text, **options)).id)
 
 
-async def test_a_no_stops_the_run_only_where_that_was_chosen(store: Store) -> None:
+async def test_a_no_stops_the_run_only_if_that_option_is_set(store: Store) -> None:
     table = Table(store, ["done"])
     for options, status in (({"stop_on_no": True}, "cancelled"), ({}, "completed")):
         row = await table.driven(ASKS, **options)
@@ -53,7 +53,7 @@ async def test_a_no_stops_the_run_only_where_that_was_chosen(store: Store) -> No
     assert len(table.model.requests) == 1
 
 
-async def test_a_yes_goes_on(store: Store) -> None:
+async def test_a_yes_continues_the_run(store: Store) -> None:
     table = Table(store, ["done"])
     row = await table.driven(ASKS, stop_on_no=True)
     (wait,) = await table.service.inbox()
@@ -73,13 +73,13 @@ async def test_a_warning_fails_a_strict_run_before_the_model_is_asked(store: Sto
     assert (await table.driven(WARNS)).status == "completed"
 
 
-async def test_a_reply_that_was_cut_fails_a_strict_run(store: Store) -> None:
+async def test_a_truncated_reply_fails_a_strict_run(store: Store) -> None:
     table = Table(store, [Says("Once upon", finish="length")] * 2)
     assert (await table.driven(PLAIN)).status == "completed"
     row = await table.driven(PLAIN, strict=True)
     assert row.error is not None
     assert (row.status, row.error.code) == ("failed", "strict")
-    assert "cut at the token limit" in row.error.message
+    assert "cut off at the token limit" in row.error.message
 
 
 async def test_a_strict_run_of_a_playbook_with_warnings_is_refused(store: Store) -> None:
@@ -89,7 +89,7 @@ async def test_a_strict_run_of_a_playbook_with_warnings_is_refused(store: Store)
     assert await table.service.runs() == []
 
 
-async def test_options_stay_as_they_are(store: Store) -> None:
+async def test_options_do_not_change(store: Store) -> None:
     table = Table(store, ["done", "done"])
     row = await table.driven(WARNS)
     with pytest.raises(BadInput, match="The options of a run"):
@@ -108,14 +108,14 @@ async def test_options_stay_as_they_are(store: Store) -> None:
         ({"policy": "ignore"}, "'policy' cannot be 'ignore'. It must be one of: halt, continue."),
     ],
 )
-def test_an_option_that_does_not_fit_is_refused(given: dict[str, Any], words: str) -> None:
+def test_an_invalid_option_is_refused(given: dict[str, Any], words: str) -> None:
     known = (*COMMON, Option("limit", "", "number"), Option("policy", "", "choice", ("halt", "continue")))
     with pytest.raises(BadInput) as refused:
         chosen(given, known)
     assert words in str(refused.value)
 
 
-def test_options_hold_in_branches_too() -> None:
+def test_options_apply_in_branches_too() -> None:
     def inner(state: Any) -> Program[Any]:
         yield AskHuman("Sure?", "confirm")
 
@@ -136,7 +136,7 @@ def test_options_hold_in_branches_too() -> None:
         program.send(None)
 
 
-def test_a_program_may_put_things_right_before_it_stops(tmp_path: Path) -> None:
+def test_a_program_may_clean_up_before_it_stops(tmp_path: Path) -> None:
     put_right: list[str] = []
 
     def program(state: Any) -> Program[Any]:

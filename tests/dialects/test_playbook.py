@@ -1,4 +1,4 @@
-"""A playbook is one value: its text with what it imports, parsed once, under a content hash."""
+"""A playbook: its text with imports, which is parsed once and identified by a content hash."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_text_is_parsed_once_wherever_its_file_lies(name: str) -> None:
+def test_a_text_is_parsed_once_wherever_its_file_is(name: str) -> None:
     text = TEXTS[name]
     first, second = read(text, name), read(text, name, where=f"elsewhere/{name}")
     assert first.document is second.document
@@ -42,7 +42,7 @@ def test_the_digest_covers_what_is_imported() -> None:
     assert one.digest != other.digest
 
 
-def test_only_documents_that_were_used_lately_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_recently_used_documents_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(playbook, "_CACHE", playbook._Cache())
     first = read(TEXTS["sky.md"], "sky.md")
     for number in range(100):
@@ -52,7 +52,7 @@ def test_only_documents_that_were_used_lately_are_kept(monkeypatch: pytest.Monke
     assert cached("markdown", digest_of(f"{TEXTS['sky.md']}0"), "sky.md") is None
 
 
-def test_a_very_long_text_is_not_kept() -> None:
+def test_a_very_long_text_is_not_cached() -> None:
     text = f"{TEXTS['sky.pbasm']}<!-- {'x' * 1_000_000} -->\n"
     assert read(text, "sky.pbasm").document is not read(text, "sky.pbasm").document
 

@@ -1,4 +1,4 @@
-"""A dialect that a package adds works everywhere: each command, page, route and MCP tool takes its playbooks.
+"""A dialect from another package works everywhere: each command, page, route and MCP tool accepts its playbooks.
 
 The lists of commands, routes and tools are those of Cuebook, so that a new one cannot be forgotten here.
 """
@@ -80,14 +80,14 @@ class Terminal:
         return str(out)
 
     def run(self, *args: str, code: int = 0) -> str:
-        """Starts a run; gives its id."""
+        """Starts a run and returns its id."""
         self.call("run", "tea.toy", *args, code=code)
         return str(json.loads(self.call("runs", "--json"))[0]["run"])
 
 
 @pytest.fixture
 def toy_cli(cli: CommandLine) -> CommandLine:
-    """A command line beside which a package with the dialect is installed."""
+    """A command line with a package installed that adds the dialect."""
     site = cli.work.parent / "site"
     info = site / "toy-1.0.dist-info"
     info.mkdir(parents=True)
@@ -155,7 +155,7 @@ def test_every_command(toy_cli: CommandLine) -> None:
             call(other, "--help")
         assert "cuebook" in call("completion", "bash")
         call("runtime", json.dumps({"action": "run", "pipeline": "toy: Hello\nmodel: Say hello.\n"}))
-        called = {*terminal.called, "serve", "mcp"}  # which the tests of pages and of tools start
+        called = {*terminal.called, "serve", "mcp"}  # these are started by the tests of pages and tools
         assert called == set(COMMANDS)
     finally:
         terminal.end()

@@ -1,4 +1,4 @@
-"""A whole dialect in a few lines, as a package outside of Cuebook would add one: `toy: Title`, then a step a line."""
+"""A whole dialect in a few lines, as another package would add it: `toy: Title`, then one step per line."""
 
 from __future__ import annotations
 

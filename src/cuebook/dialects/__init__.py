@@ -1,6 +1,6 @@
-"""Dialects: each parses a text into a document and interprets that document as a program.
+"""Dialects. Each one parses text into a document and interprets that document as a program.
 
-`Dialect` and `Document` are what a further dialect subclasses, and `register` adds it.
+To add a dialect, subclass `Dialect` and `Document` and call `register`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Playbooks as JSON and back, in the dialects that can do that."""
+"""Converts playbooks to JSON and back, for the dialects that support it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cuebook.kernel.errors import BadInput
 
 
 class Converted(NamedTuple):
-    """A playbook as JSON; `text` writes it again."""
+    """A playbook as JSON; `text` converts it back."""
 
     dialect: Dialect
     name: str
@@ -25,7 +25,7 @@ class Converted(NamedTuple):
 
 
 def convert(text: str, name: str, *, is_json: bool | None = None) -> Converted:
-    """Reads a playbook or its JSON; None finds out which. `BadInput` for a dialect that cannot be converted."""
+    """Reads a playbook or its JSON, by default detecting which. Raises `BadInput` if the dialect has no JSON form."""
     converting = [one for one in registry.dialects() if one.converts]
     found = registry.recognised(text, name)
     if found is not None and found not in converting and not is_json:
@@ -40,17 +40,17 @@ def convert(text: str, name: str, *, is_json: bool | None = None) -> Converted:
 
 
 def unsupported(command: str, dialect: Dialect, name: str, supporting: Iterable[Dialect]) -> BadInput:
-    """The error for a command that is not for every dialect."""
+    """The error for a command that does not support this dialect."""
     nouns = " and ".join(f"{one.noun}s" for one in supporting)
-    data = ", which is YAML or JSON as it is" if dialect.is_data else ""
+    data = ", which is already YAML or JSON" if dialect.is_data else ""
     return BadInput(
-        f"{name}: `cuebook {command}` is for {nouns}; this is a {dialect.noun}{data}.",
-        fix="`cuebook summary`, `cuebook validate` and `cuebook graph` take it.",
+        f"{name}: `cuebook {command}` supports only {nouns}; this is a {dialect.noun}{data}.",
+        fix="`cuebook summary`, `cuebook validate` and `cuebook graph` accept it.",
     )
 
 
 def _is_playbook(dialect: Dialect | None, text: str, name: str) -> bool:
-    """A playbook may begin with a brace, too."""
+    """Whether the text is a playbook. A leading brace does not rule that out."""
     try:
         return dialect is not None and dialect.parse(text, name) is not None
     except InvalidPlaybook:
@@ -63,4 +63,4 @@ def _decoded(text: str, name: str) -> Any:
     except json.JSONDecodeError as error:
         raise BadInput(f"{name}:{error.lineno}: this is not JSON: {error.msg}.", fix="Correct it.") from None
     except (ValueError, RecursionError):
-        raise BadInput(f"{name}: this is not JSON that can be read.", fix="Correct it.") from None
+        raise BadInput(f"{name}: this is not valid JSON.", fix="Correct it.") from None

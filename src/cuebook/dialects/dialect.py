@@ -1,7 +1,7 @@
-"""The base class of dialects and of their documents. To add a dialect, subclass both and register it.
+"""The base classes of dialects and their documents. To add a dialect, subclass both and register it.
 
-Every method but `recognises`, `parse` and `start` has a default that suits a dialect without that feature, so that every
-command, page and tool works with any dialect.
+Every method except `recognises`, `parse` and `start` has a default for dialects without that feature, so every command,
+page and tool works with any dialect.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Input(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """The question of a step, as far as the playbook defines it."""
+    """The question that a step asks, with the options that the playbook lists."""
 
     type: QuestionType
     options: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class OutlinedStep(msgspec.Struct, frozen=True):
     label: str
     title: str = ""
     within: str = ""
-    """The label of the step around it."""
+    """The label of the enclosing step."""
     question: Question | None = None
 
 
@@ -86,20 +86,20 @@ class Named(Protocol):
 
 
 class Surroundings:
-    """What a check may ask about the machine and the folder that a playbook is in.
+    """What a check may look up about the machine and the playbook's folder.
 
-    Nothing is fetched and no model is asked. This class knows nothing; `cuebook.wiring` has the one that looks.
+    Nothing is fetched and no model is called. This class finds nothing; the real implementation is in `cuebook.wiring`.
     """
 
     has_files: ClassVar[bool] = False
     """Whether the files next to the playbook can be read. Without them, imports are not checked."""
 
     def read(self, path: str) -> str:
-        """The text of a file, by its path from the playbook's folder; `BadInput` if it cannot be read."""
+        """The text of a file, by its path relative to the playbook's folder. Raises `BadInput` if it cannot be read."""
         raise NotFound(f"There is no file {path!a} next to the playbook.", fix="Check the path.")
 
     def file_problem(self, path: str) -> BadInput | None:
-        """Why a file next to the playbook cannot be used."""
+        """The reason a file next to the playbook cannot be used, if any."""
         return None
 
     def skills(self) -> frozenset[str] | None:
@@ -107,15 +107,15 @@ class Surroundings:
         return None
 
     def skill_problem(self, skill: str) -> BadInput | None:
-        """Why an installed skill cannot be used."""
+        """The reason an installed skill cannot be used, if any."""
         return None
 
     def model_problem(self, model: str) -> BadInput | None:
-        """Why there cannot be a model of this name."""
+        """The reason no model can have this name, if any."""
         return None
 
     def postconditions(self) -> str:
-        """A sentence that names the policy which requires postconditions; empty if no policy does."""
+        """A sentence naming the policy that requires postconditions; empty if no policy does."""
         return ""
 
 
@@ -123,9 +123,9 @@ class Surroundings:
 
 
 class Document:
-    """A parsed playbook as surfaces see it. It is frozen, and a dialect may add fields.
+    """A parsed playbook as surfaces see it. It is frozen. A dialect may add fields.
 
-    A subclass, usually a frozen `msgspec.Struct`, has these as fields or properties. Only the title has no default.
+    A subclass, usually a frozen `msgspec.Struct`, defines these as fields or properties. Only the title has no default.
     """
 
     __slots__ = ()
@@ -141,7 +141,7 @@ class Document:
 
     @property
     def description(self) -> str:
-        """For people; no model sees it."""
+        """For people; it is not sent to models."""
         return ""
 
     @property
@@ -155,7 +155,7 @@ class Document:
 
     @property
     def every_step(self) -> tuple[PlannedStep, ...]:
-        """Every step and sub-step that a run may reach, each label once."""
+        """Every step and sub-step that a run may reach, without duplicate labels."""
         return self.plan
 
     @property
@@ -165,12 +165,12 @@ class Document:
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """What the parser found odd."""
+        """Warnings from the parser."""
         return ()
 
     @property
     def faults(self) -> tuple[Problem, ...]:
-        """Errors that do not stop a run, although it will not do what is written."""
+        """Errors that do not stop a run, although the run will not do what the playbook says."""
         return ()
 
     @property
@@ -180,22 +180,22 @@ class Document:
 
     @property
     def asks_model(self) -> bool:
-        """Whether a run may ask any model, one that the playbook names included."""
+        """Whether a run may call any model, including models that the playbook names."""
         return True
 
     @property
     def stays_open(self) -> bool:
-        """Whether questions wait without a time limit unless one is configured."""
+        """Whether questions wait indefinitely unless a time limit is configured."""
         return False
 
     @property
     def artifact_type(self) -> str:
-        """The type of the artifact; empty if only the run knows it."""
+        """The type of the artifact; empty if it is known only during a run."""
         return "text"
 
     @property
     def policy(self) -> dict[str, Any] | None:
-        """Policy rules that the playbook brings. They can only make the policy stricter."""
+        """Policy rules in the playbook. They can only make the policy stricter."""
         return None
 
 
@@ -203,46 +203,46 @@ class Document:
 
 
 class Dialect(ABC):
-    """One way of writing playbooks."""
+    """A playbook format."""
 
     name: ClassVar[str]
     """The name that runs record. It never changes."""
     title: ClassVar[str] = ""
-    """One line for lists: what its playbooks are."""
+    """A one-line description for lists."""
     suffixes: ClassVar[tuple[str, ...]] = ()
-    """How the names of its files end, the usual one first."""
+    """The suffixes of its files, the usual one first."""
     default_name: ClassVar[str] = ""
-    """The name of a text that has no file."""
+    """The name of a playbook that has no file."""
     recognised_by: ClassVar[str] = ""
-    """What its playbooks look like, as a clause: 'a pipeline ends in .yml and has a name and a list of steps'."""
+    """A clause that describes its playbooks: 'a pipeline ends in .yml and has a name and a list of steps'."""
     noun: ClassVar[str] = "playbook"
-    """What one of its playbooks is called in a sentence."""
+    """The noun for one of its playbooks."""
     interpreter: ClassVar[int] = 1
-    """Raised when a release would replay old journals differently; old numbers keep their behaviour."""
+    """Increased when a release would replay old journals differently. Old versions keep their behaviour."""
     options: ClassVar[tuple[Option, ...]] = ()
-    """What a caller may choose in addition to the common options."""
+    """The options that it adds to the common ones."""
     watches: ClassVar[Mapping[str, Callable[..., WatchFunction]]] = {}
-    """The functions that read replies while they stream, by the name under which effects ask for them."""
+    """Functions that read replies while they stream, by the name that effects use."""
     templates: ClassVar[Mapping[str, str]] = {}
-    """Playbooks to start from: what each shows, by its name, the usual one first. See `template`."""
+    """Descriptions of its templates, by name, the usual one first. See `template`."""
     guides: ClassVar[Mapping[str, str]] = {}
-    """Texts for authors: the title of each, by its topic. See `guide`."""
+    """Titles of its guides for authors, by topic. See `guide`."""
     draft_prompt_file: ClassVar[str] = ""
-    """The file of the system prompt for drafting; empty if the dialect does not support drafting."""
+    """The file with the system prompt for drafting; empty if the dialect does not support drafting."""
     typed_inputs: ClassVar[bool] = False
-    """Whether inputs have types. Otherwise an input is the text as it was written."""
+    """Whether inputs have types. Otherwise an input is text, exactly as written."""
     reads_secrets: ClassVar[bool] = False
-    """Whether what a run reads may name secrets: see `secrets_in`."""
+    """Whether the sources that a run reads may name secrets. See `secrets_in`."""
     talks: ClassVar[bool] = False
-    """Whether its runs are conversations with a person, whose steps are lines that may be executed any number of times."""
+    """Whether its runs are conversations with a person. Their steps are lines that may run any number of times."""
     writes_markdown: ClassVar[bool] = False
     """Whether the outputs of steps are Markdown even if no model wrote them."""
     is_data: ClassVar[bool] = False
-    """Whether its playbooks are YAML or JSON already, so that `parse` and `convert` have nothing to add."""
+    """Whether its playbooks are already YAML or JSON, so that `parse` and `convert` have nothing to add."""
     converts: ClassVar[bool] = False
-    """Whether its playbooks can be written as JSON and read back: see `to_json` and `from_json`."""
+    """Whether its playbooks can be converted to JSON and back. See `to_json` and `from_json`."""
     debugging: ClassVar[bool] = False
-    """Whether its runs can be debugged: stopped at any step and inspected there. No dialect can yet."""
+    """Whether its runs can be stopped and inspected at any step. No dialect supports this yet."""
 
     # --- reading ---
 
@@ -252,21 +252,21 @@ class Dialect(ABC):
 
     @abstractmethod
     def parse(self, text: str, name: str) -> Any:
-        """The document; `InvalidPlaybook` with every problem and its line."""
+        """Parses a text into its document. Raises `InvalidPlaybook` with every problem and its line."""
 
     def whole(self, text: str, name: str, read: Callable[[str], str]) -> str:
-        """The text with what it imports, as a run keeps it. `read` gives a file by its path from the playbook's folder.
+        """The text with its imports, as a run stores it. `read` returns a file by its path in the playbook's folder.
 
-        `InvalidPlaybook` names the files that cannot be read, and any other problem by the file that has it.
+        Raises `InvalidPlaybook`, which names the files that cannot be read and the file of every other problem.
         """
         return text
 
     def near_miss(self, text: str, name: str) -> Problem | None:
-        """Why a text that no dialect recognises is probably meant for this one."""
+        """The problem that keeps a text from being recognised, if it is probably meant for this dialect."""
         return None
 
     def check(self, text: str, name: str, around: Surroundings) -> list[Finding]:
-        """Everything that is wrong or odd in a playbook, whether or not it can be run."""
+        """All errors and likely mistakes in a playbook, whether or not it can be run."""
         try:
             whole = self.whole(text, name, around.read) if around.has_files else text
             document: Document = self.parse(whole, name)
@@ -276,15 +276,15 @@ class Dialect(ABC):
         return faults + [_finding(one, "warning") for one in document.warnings]
 
     def claims(self, text: str, name: str) -> bool:
-        """Whether a file in a folder is meant as a playbook of this dialect: many files look a little like one."""
+        """Whether a file in a folder is meant to be a playbook of this dialect. Many files look a little like one."""
         return self.recognises(text, name)
 
     def resembles(self, text: str, name: str) -> bool:
-        """Whether a file that cannot be read as a playbook was meant as one of this dialect."""
+        """Whether a file that is not a valid playbook was meant to be one of this dialect."""
         return name.lower().endswith(self.suffixes) and self.claims(text, name)
 
     def parse_result(self, text: str, name: str, around: Surroundings) -> dict[str, Any]:
-        """What `cuebook parse --json` prints: the fields `valid`, `definition`, `warnings` and `errors`."""
+        """The output of `cuebook parse --json`: the fields `valid`, `definition`, `warnings` and `errors`."""
         try:
             whole = self.whole(text, name, around.read) if around.has_files else text
             document: Document = self.parse(whole, name)
@@ -297,18 +297,18 @@ class Dialect(ABC):
 
     @property
     def codes(self) -> Codes:
-        """The codes of its findings, each with severity and meaning. A code never gets another meaning."""
+        """The severity and meaning of each finding code. A code never changes its meaning."""
         return PLAIN_CODES
 
-    # --- for authors: texts in files of the dialect's own folder ---
+    # --- templates and guides, which are files in the dialect's folder ---
 
     def template(self, name: str) -> str:
-        """A playbook to start from. %TITLE%, %QUOTED_TITLE% and %ID% stand for those of the new playbook."""
+        """A template for a new playbook. %TITLE%, %QUOTED_TITLE% and %ID% are placeholders for its title and id."""
         return self._file("templates", f"{name}{self.suffixes[0]}")
 
     @property
     def topics(self) -> Mapping[str, str]:
-        """The titles of its guides; one of them is on the dialect itself."""
+        """The titles of its guides, by topic. There is always a guide to the dialect itself."""
         return self.guides or {self.name: self.title or self.name}
 
     def guide(self, topic: str) -> str:
@@ -326,10 +326,10 @@ class Dialect(ABC):
         package = sys.modules[type(self).__module__].__package__ or ""
         return files(package).joinpath(*path).read_text(encoding="utf-8")
 
-    # --- what a document says ---
+    # --- descriptions of a document ---
 
     def definition(self, document: Any) -> dict[str, Any]:
-        """Its inputs and steps as JSON, for assistants and other programs."""
+        """The inputs and steps as JSON, for assistants and other programs."""
         return {
             "title": document.title,
             "description": document.description,
@@ -342,7 +342,7 @@ class Dialect(ABC):
         return self.definition(document)
 
     def parse_lines(self, document: Any) -> Iterable[str]:
-        """The whole document as an outline, which `cuebook parse` prints."""
+        """The outline of the document that `cuebook parse` prints."""
         return self.summary(document).lines()
 
     def to_json(self, document: Any) -> dict[str, Any]:
@@ -350,19 +350,19 @@ class Dialect(ABC):
         raise NotImplementedError
 
     def from_json(self, data: Any, name: str) -> str:
-        """The text of a playbook, from what `to_json` gave; `InvalidPlaybook` names the field that cannot be written."""
+        """Converts the result of `to_json` back to text. Raises `InvalidPlaybook` if a field cannot be written."""
         raise NotImplementedError
 
     def only_reads(self, document: Any, *, confined: bool) -> bool:
-        """Whether a run is proved to change nothing. `confined` says that commands run in a sandbox."""
+        """Whether a run is certain not to change anything. `confined` means that commands run in a sandbox."""
         return False
 
     def outline(self, document: Any) -> tuple[OutlinedStep, ...]:
-        """Its steps, with the questions that they ask."""
+        """The steps, with the questions that they ask."""
         return tuple(OutlinedStep(step.label, step.title) for step in document.every_step)
 
     def summary(self, document: Any) -> Summary:
-        """What it says about itself before it runs."""
+        """The summary that is shown before a run."""
         from cuebook.dialects.presentation.summary import Row, Summary, model_needs
 
         steps = self.outline(document)
@@ -376,7 +376,7 @@ class Dialect(ABC):
         )
 
     def drawing(self, document: Any, progress: Progress | None = None) -> Drawing:
-        """Its steps as boxes and arrows, with the state of a run."""
+        """The steps as boxes and arrows, with the state of a run."""
         from cuebook.dialects.presentation.drawing import sequence
 
         return sequence(document.title, document.plan, progress)
@@ -386,11 +386,11 @@ class Dialect(ABC):
         return ()
 
     def secrets(self, document: Any) -> Iterable[SecretNeed]:
-        """The secrets that a run may use, whether or not it reaches them."""
+        """All secrets that a run may use."""
         return ()
 
     def secrets_in(self, performed: Performed) -> Iterable[SecretNeed]:
-        """The secrets that something a run has read mentions."""
+        """The secrets named in a source that a run has read."""
         return ()
 
     def demands(self, document: Any) -> tuple[Demand, ...]:
@@ -402,11 +402,11 @@ class Dialect(ABC):
         return ()
 
     def places(self, document: Any, text: str) -> frozenset[str]:
-        """The names of values that its steps set or have placeholders for, declared or not."""
+        """The names of all values that its steps set or have placeholders for, declared or not."""
         return frozenset()
 
     def gives_data(self, document: Any, label: str) -> bool:
-        """Whether the output of a step is data if it looks like data; otherwise it is text."""
+        """Whether output of this step that looks like data is treated as data instead of text."""
         return False
 
     # --- running ---
@@ -416,24 +416,24 @@ class Dialect(ABC):
         return document
 
     def unfit(self, document: Any, options: Mapping[str, Any]) -> tuple[Problem, ...]:
-        """What keeps the document from being run with these options; `BadInput` for options that never work."""
+        """The problems that prevent a run with these options. Raises `BadInput` for options that never work."""
         return ()
 
     def takes(self, document: Any, name: str) -> bool:
-        """Whether a run may have an input of this name although it is not declared."""
+        """Whether a run accepts an undeclared input of this name."""
         return False
 
     def typed(self, document: Any, name: str, text: str) -> Any:
-        """The value of an input, from its text; the text itself if it is not of that type."""
+        """Converts the text of an input to its type. Text that does not match the type is returned unchanged."""
         return text
 
     def accept(self, document: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs as a run keeps them, defaults included; `BadInput` that names all that are missing or wrong."""
+        """The inputs as a run stores them, with defaults. Raises `BadInput`, naming all missing and invalid inputs."""
         missing = [
             one.name for one in document.inputs if one.required and one.default is None and one.name not in given
         ]
         if missing:
-            raise BadInput(f"Missing input: {', '.join(missing)}.", fix="Give a value for each.")
+            raise BadInput(f"Missing input: {', '.join(missing)}.", fix="Set a value for each.")
         wrong = [
             f"{one.name} must be one of {', '.join(one.options)}"
             for one in document.inputs
@@ -448,35 +448,35 @@ class Dialect(ABC):
     def start(
         self, document: Any, inputs: Mapping[str, Any], interpreter: int, options: Mapping[str, Any]
     ) -> Callable[[Any], Program[Any]]:
-        """The function that starts the program at a state, or from its beginning."""
+        """Returns the function that starts the program, from a saved state or from the beginning."""
 
     def preview(self, document: Any, given: Mapping[str, Any], settings: Settings) -> Program[Preview]:
-        """What a run with these inputs would do. The program reads sources, and does nothing else."""
+        """A program that previews a run with these inputs. Its only effects are reading sources."""
         from cuebook.dialects.presentation.preview import plain_preview, ready
 
         return ready(plain_preview(self, document, given, settings))
 
-    # --- what a run has done ---
+    # --- observing a run ---
 
     def observe(self, document: Any, run: str = "") -> Projection:
-        """What follows a run in the terms of the format: see `Projection`. `run` is the id that published events carry.
+        """A `Projection` that follows a run. `run` is the id in published events.
 
-        A dialect whose runs talk also follows a run whose document is unknown: None.
+        If `talks` is true, the document may be None, for a run whose document is unknown.
         """
         return Projection()
 
     def panels(self, document: Any) -> tuple[Panel, ...]:
-        """What the page of a run shows in addition to its steps."""
+        """The panels on the page of a run, in addition to its steps."""
         return ()
 
     def note(self, name: str, data: Mapping[str, Any]) -> Note:
-        """A readable form of a note in a journal."""
+        """A journal note in readable form."""
         return kernel_note(name, data)
 
-    # --- tests of playbooks ---
+    # --- playbook tests ---
 
     def step_group(self, label: str) -> str:
-        """The name under which a test may also refer to a step, as to all lines of one playbook; empty without one."""
+        """The group of a step, by which tests may refer to it, such as the playbook of a line; empty if it has none."""
         return ""
 
     def choices(self, asked: AskModel) -> tuple[str, ...]:
@@ -484,30 +484,30 @@ class Dialect(ABC):
         return ()
 
     def scripted_tools(self, document: Any) -> tuple[str, ...] | None:
-        """What a test may give results for, or with a `.` at the end what such names begin with; None if anything."""
+        """The tools that a test may script; a name that ends in `.` is a prefix. None means any tool."""
         return None
 
     def refusal_rules(self) -> tuple[str, ...]:
-        """The rules by which replies of a model are refused."""
+        """The rules by which model replies are refused."""
         return ()
 
     # --- changes by a person ---
 
     def results(self, document: Any, entries: Iterable[Entry]) -> dict[str, Any]:
-        """What a person may change in a run, by name, in addition to its inputs."""
+        """The values that a person may change in a run, by name, in addition to its inputs."""
         values = seen(self.observe(document), entries).values()
         if values is not None:
             return values
         return {entry.event.name: entry.event.value for entry in entries if isinstance(entry.event, ValueSet)}
 
     def changed(self, document: Any, results: Mapping[str, Any], name: str, text: str) -> Any:
-        """The value that a person gives an input or a result, from its text."""
+        """Converts the text of a person's change to the value of an input or a result."""
         return text
 
     def check_changes(
         self, document: Any, inputs: Mapping[str, Any], results: Mapping[str, Any], changes: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The changes as the run keeps them. Raises `BadInput` for an unknown name or an invalid value."""
+        """The changes as the run stores them. Raises `BadInput` for an unknown name or an invalid value."""
         declared = [one.name for one in document.inputs]
         known = dict.fromkeys((*declared, *inputs, *results))
         for name in changes:
@@ -528,5 +528,8 @@ def _finding(problem: Problem, severity: Any) -> Finding:
     return Finding(problem.code or severity.upper(), severity, problem.message, problem.line, fix=problem.fix)
 
 
-PLAIN_CODES: Codes = {"ERROR": ("error", "The playbook is invalid."), "WARNING": ("warning", "Something is odd.")}
-"""The codes of problems that have none."""
+PLAIN_CODES: Codes = {
+    "ERROR": ("error", "The playbook is invalid."),
+    "WARNING": ("warning", "The playbook may contain a mistake."),
+}
+"""The codes for problems that have no code."""

@@ -1,4 +1,4 @@
-"""Findings of a check, also as SARIF, and the error for an invalid playbook with all its problems."""
+"""The findings of a check, their SARIF form, and the error that lists all problems of an invalid playbook."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def log_of(findings: Iterable[Finding], place: str, codes: Codes) -> dict[str, Any]:
-    """The findings in one file as a SARIF 2.1.0 log. `place` is a relative path, or a URI that begins with `file:///`."""
+    """The findings in one file as a SARIF 2.1.0 log. `place` is a relative path or a `file:///` URI."""
     findings = list(findings)
-    # A percent sign or a colon in a file's name would be read as a part of the URI.
+    # A percent sign or a colon in a file name would be interpreted as URI syntax.
     uri = place if place.startswith("file:///") else quote(place, safe="/", errors="surrogateescape")
     used = sorted({finding.code for finding in findings})
     driver = {"name": "cuebook", "rules": [_rule(code, codes) for code in used]}

@@ -11,7 +11,7 @@ from typing import Any
 DEEPEST = 100
 """The maximum nesting of lists and objects. Code that handles values may recurse."""
 _LARGEST = int(float_info.max)
-"""The largest whole number. Most JSON parsers cannot represent a larger one."""
+"""The largest integer. Many JSON parsers cannot represent a larger one."""
 WORDS = {
     "string": "a text",
     "number": "a number",
@@ -29,7 +29,7 @@ def shown(value: Any) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
-        return f"a value of the type {type(value).__name__}"
+        return f"a value of type {type(value).__name__}"
     text = text.encode("utf-8", "replace").decode()
     return text if len(text) <= 40 else text[:40] + "…"
 
@@ -51,7 +51,7 @@ def among(value: Any, enum: tuple[Any, ...]) -> bool:
 
 
 def is_plain(value: Any, depth: int = 0) -> bool:
-    """Whether JSON can represent a value, and it is not nested too deeply."""
+    """Whether a value can be represented in JSON and is not nested too deeply."""
     match value:
         case None | bool():
             return True
@@ -70,7 +70,7 @@ def is_plain(value: Any, depth: int = 0) -> bool:
 
 
 def is_deep(value: Any) -> bool:
-    """Whether lists and objects are nested deeper than a value may be."""
+    """Whether lists and objects are nested too deeply."""
     level = [value]
     for _ in range(DEEPEST):
         level = [one for outer in level for one in _within(outer)]
@@ -103,7 +103,7 @@ def is_of(type_: str, value: Any) -> bool:
 def flaw(value: Any, type_: str | None, enum: tuple[Any, ...]) -> str:
     """The problem with a value, as a clause; empty if it is valid. Without a type, any type is valid."""
     if not is_plain(value):
-        return "cannot be represented in JSON (numbers must be finite, names and texts UTF-8)"
+        return "cannot be represented in JSON (numbers must be finite, names and strings valid UTF-8)"
     if type_ is not None and not is_of(type_, value):
         return f"must be {WORDS[type_]}, not {shown(value)}"
     if enum and not among(value, enum):
@@ -122,11 +122,11 @@ def input_errors(missing: Sequence[str], wrong: Sequence[str]) -> str:
 
 
 def input_fix(missing: Sequence[str], wrong: int, secrets: Collection[str] = ()) -> str:
-    """The fix, with an option for each missing input. A secret is given by its handle."""
+    """The fix, with an option for each missing input. A secret is passed by its handle."""
     if missing:
         given = " ".join(f"--{name} {'HANDLE' if name in secrets else 'VALUE'}" for name in missing)
         handles = (
             " A handle is env:NAME, keyring:NAME, file:PATH or secret:NAME." if set(secrets) & set(missing) else ""
         )
-        return f"Give {given}.{handles}"
+        return f"Pass {given}.{handles}"
     return f"Correct {'it' if wrong == 1 else 'them'} and start again."

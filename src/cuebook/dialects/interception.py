@@ -16,8 +16,8 @@ T = TypeVar("T")
 def intercepted(
     program: Program[T], before: Callable[[Any], Any], after: Callable[[Any, Any], Failed | None]
 ) -> Program[T]:
-    """Runs a program. `before` returns the effect to yield, or a failure instead of it; `after` sees the effect and its
-    outcome, and may return a failure that replaces the outcome.
+    """Runs a program. `before` returns the effect to yield, or a failure that replaces it. `after` receives the effect
+    and its outcome, and may return a failure that replaces the outcome.
     """
     send: Any = None
     throw: BaseException | None = None
@@ -51,7 +51,7 @@ class Spent(msgspec.Struct):
     tokens: int = 0
     money: float = 0.0
     unknown: bool = False
-    """Whether the cost of some call is unknown."""
+    """Whether the cost of any call is unknown."""
 
     def add(self, reply: Reply) -> None:
         self.tokens += reply.usage.input + reply.usage.output
@@ -64,7 +64,7 @@ Over = Callable[[Spent, AskModel], Failed | None]
 
 
 def limited(program: Program[T], over: Over) -> Program[T]:
-    """Runs a program whose model calls fail once `over` gives a failure. A call in progress is not cut off."""
+    """Runs a program whose model calls fail once `over` returns a failure. A call in progress is not interrupted."""
     spent = Spent()
 
     def before(asked: Any) -> Any:

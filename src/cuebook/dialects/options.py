@@ -1,4 +1,4 @@
-"""Run options: what a caller may choose in addition to the inputs. They do not change during a run.
+"""Run options, which a caller may set in addition to the inputs. They do not change during a run.
 
 The common options apply to every dialect; a dialect may define more. Pure.
 """
@@ -17,7 +17,7 @@ from cuebook.kernel.outcomes import Failed, Reply
 
 
 class Option(msgspec.Struct, frozen=True):
-    """A run option: a switch, a number, one of several words, or a text."""
+    """A run option: a switch, a number, one of several choices, or a string."""
 
     name: str
     help: str
@@ -25,8 +25,8 @@ class Option(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
 
 
-STRICT = Option("strict", "A warning fails the run.")
-STOP_ON_NO = Option("stop_on_no", "A confirmation that is answered with no stops the run.")
+STRICT = Option("strict", "Fail the run on any warning.")
+STOP_ON_NO = Option("stop_on_no", "Stop the run if a confirmation is answered with no.")
 
 COMMON = (STRICT, STOP_ON_NO)
 
@@ -35,7 +35,7 @@ _LONGEST = 4_096
 
 
 def chosen(options: Mapping[str, Any], known: Sequence[Option]) -> dict[str, Any]:
-    """The options as a run keeps them. Raises `BadInput` for an unknown option or an invalid value."""
+    """The options as a run stores them. Raises `BadInput` for an unknown option or an invalid value."""
     by_name = {option.name: option for option in known}
     kept: dict[str, Any] = {}
     for name, value in options.items():
@@ -70,7 +70,7 @@ def _expected(option: Option) -> str:
         "switch": "true or false",
         "number": "a whole number above 0",
         "choice": f"one of: {', '.join(option.choices)}",
-        "text": "a text in one line",
+        "text": "a single line of text",
     }
     return f"It must be {expected[option.type]}."
 
@@ -102,7 +102,9 @@ def _stops(asked: Any, outcome: Any, options: Mapping[str, Any]) -> Failed | Non
     if options.get(STRICT.name) and isinstance(asked, Warned):
         return Failed("strict", asked.message, "Correct it, or run without --strict.")
     if options.get(STRICT.name) and isinstance(outcome, Reply) and outcome.finish == "length":
-        return Failed("strict", "The reply was cut at the token limit.", "Raise max_tokens, or run without --strict.")
+        return Failed(
+            "strict", "The reply was cut off at the token limit.", "Raise max_tokens, or run without --strict."
+        )
     if options.get(STOP_ON_NO.name) and _is_no(asked, outcome):
         return Failed("denied", f"The answer to '{asked.question[:200]}' was no, which stops the run.")
     return None

@@ -1,4 +1,4 @@
-"""A playbook: the text that a person wrote, with its dialect and its parsed document. It is parsed once and passed whole."""
+"""A playbook: its text, its dialect and its parsed document. It is parsed once and passed around as a whole."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from cuebook.kernel.context import digest_of
 from cuebook.kernel.events import PlannedStep
 
 _UNNAMED = "playbook.md"
-"""The name of a text that has none, and whose dialect does not show either."""
+"""The name of a text that has no name and whose dialect is unknown."""
 _LONGEST = 1_000_000
-"""Characters of a text whose document is cached."""
+"""The maximum length of a text whose document is cached, in characters."""
 _MOST = 32
-"""Documents in the cache."""
+"""The maximum number of cached documents."""
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -38,12 +38,12 @@ class Accepted(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Playbook:
-    """A playbook that can be run: its text, and what it says."""
+    """A playbook that can be run: its text and its document."""
 
     text: str
-    """With the texts of all files that it imports."""
+    """The text, including all files that it imports."""
     name: str
-    """What its runs are called: the name of its file, mostly."""
+    """The name of its runs, usually its file name."""
     document: Any = field(repr=False)
     """The parsed form, as its dialect defines it."""
     dialect: Dialect = field(repr=False)
@@ -51,22 +51,22 @@ class Playbook:
 
     @classmethod
     def from_text(cls, text: str, name: str = "", *, path: Path | None = None) -> Playbook:
-        """Parses a text. `InvalidPlaybook` names every problem and its line."""
+        """Parses a text. Raises `InvalidPlaybook`, which names every problem and its line."""
         return read(text, name, path=path)
 
     @cached_property
     def digest(self) -> str:
-        """The content hash of the text, imports included. A run keeps it."""
+        """The content hash of the text, including imports. A run stores it."""
         return digest_of(self.text)
 
     @property
     def where(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return self.name if self.path is None else str(self.path)
 
     @property
     def folder(self) -> str:
-        """The folder that its own files are looked for in."""
+        """The folder in which its files are looked up."""
         return os.path.realpath("." if self.path is None else self.path.parent)
 
     @property
@@ -83,12 +83,12 @@ class Playbook:
 
     @property
     def steps(self) -> tuple[PlannedStep, ...]:
-        """Label and title of each step."""
+        """The label and title of each step."""
         return tuple(self.document.plan)
 
     @property
     def outline(self) -> tuple[OutlinedStep, ...]:
-        """The steps and sub-steps with their questions, as far as the text defines them."""
+        """The steps and sub-steps, with the questions that the text defines."""
         return self.dialect.outline(self.document)
 
     @property
@@ -98,7 +98,7 @@ class Playbook:
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """What the parser found odd; `check` finds more."""
+        """Warnings from the parser; `check` finds more."""
         return tuple(self.document.warnings)
 
     def check(self) -> list[Finding]:
@@ -106,7 +106,7 @@ class Playbook:
         return self.dialect.check(self.text, self.name, Surroundings())
 
     def observed(self, events: Iterable[RunEvent] = (), run: str = "") -> Projection:
-        """A run of it as its format sees it, after these events. `run` is the id that published events carry."""
+        """The projection of a run after these events. `run` is the id in published events."""
         return seen(self.dialect.observe(self.document, run), events)
 
     def adapted(self, options: Mapping[str, Any]) -> Any:
@@ -114,7 +114,7 @@ class Playbook:
         return self.dialect.adapted(self.document, options)
 
     def accept(self, given: Mapping[str, Any], options: Mapping[str, Any]) -> Accepted:
-        """The inputs as a run with these options keeps them. `BadInput` names all that are missing or wrong."""
+        """The inputs as a run with these options stores them. Raises `BadInput`, naming all missing or invalid ones."""
         return Accepted(self.dialect.accept(self.adapted(options), given), dict(options))
 
 
@@ -126,9 +126,9 @@ def read(
     where: str = "",
     neighbour: Callable[[str], str] | None = None,
 ) -> Playbook:
-    """Detects the dialect of a text and parses it. `InvalidPlaybook` names every problem and its line.
+    """Detects the dialect of a text and parses it. Raises `InvalidPlaybook`, which names every problem and its line.
 
-    `neighbour` reads the files that the text imports, by their path from its folder. Messages call the playbook `where`.
+    `neighbour` reads an imported file by its path in the text's folder. `where` is the playbook's name in messages.
     """
     name = name or name_for(text)
     where = where or str(path or name)
@@ -139,20 +139,20 @@ def read(
 
 
 def recorded(dialect: str, text: str, name: str) -> Playbook:
-    """The playbook of a run, from the text that the run keeps. `BadInput` for a dialect that is not known here."""
+    """The playbook of a run, from its recorded text. Raises `BadInput` if the dialect is unknown."""
     found = registry.named(dialect)
     return Playbook(text, name, parsed(found, text, name), found)
 
 
 def cached(dialect: str, digest: str, name: str) -> Playbook | None:
-    """The same by the text's content hash; None unless the text was parsed lately."""
+    """The playbook of a run, by the text's content hash. Returns None if the text was not parsed recently."""
     found = registry.named(dialect)
     known = _CACHE.get(_key(found, digest, name))
     return None if known is None else Playbook(known.text, name, known.document, found)
 
 
 def parsed(dialect: Dialect, text: str, name: str) -> Any:
-    """The document of a text, from the cache if the same text was parsed lately."""
+    """The document of a text, from the cache if the same text was parsed recently."""
     if len(text) > _LONGEST:
         return dialect.parse(text, name)
     key = _key(dialect, digest_of(text), name)
@@ -167,7 +167,7 @@ _Key: TypeAlias = tuple[Dialect, str, str]
 
 
 def _key(dialect: Dialect, digest: str, name: str) -> _Key:
-    """A document depends on the text and on the name of its file, not on the folder."""
+    """A document depends on the text and the file name, not on the folder."""
     return dialect, posixpath.basename(name), digest
 
 
@@ -177,7 +177,7 @@ class _Parsed(NamedTuple):
 
 
 class _Cache:
-    """The texts that were parsed lately. Documents are frozen and can be shared, also between threads."""
+    """The recently parsed texts. Documents are frozen, so they can be shared between threads."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[_Key, _Parsed] = OrderedDict()
@@ -200,6 +200,6 @@ _CACHE = _Cache()
 
 
 def name_for(text: str) -> str:
-    """The name of a text that has no file. It shows the dialect."""
+    """The name of a text that has no file. It reveals the dialect."""
     dialect = registry.recognised(text, "")
     return _UNNAMED if dialect is None else dialect.default_name

@@ -1,7 +1,7 @@
-"""The list of dialects: which there are, which one a text is written in, and how to add another.
+"""The registry of dialects. It also detects the dialect of a text.
 
-A package adds a dialect by an entry point in the group `cuebook.dialects`, a program by `register`. Either is loaded only
-when it is needed: a built-in dialect when it is asked for, the entry points when no built-in dialect fits.
+A package adds a dialect by an entry point in the group `cuebook.dialects`, a program by calling `register`. Dialects
+are loaded on demand: a built-in one when it is first used, entry points when no built-in dialect matches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cuebook.kernel.engine.engine import WatchFunction
 
 ENTRY_POINTS = "cuebook.dialects"
-"""The group of entry points. Each names an instance of `Dialect`."""
+"""The entry point group. Each entry point names an instance of `Dialect`."""
 
 _BUILT_IN = {
     "graph": "cuebook.dialects.graph:GRAPH",
@@ -33,20 +33,20 @@ _BUILT_IN = {
 """In the order in which they are asked whether they recognise a text."""
 
 DEFAULT = "markdown"
-"""The dialect of a playbook if nothing shows another one."""
+"""The dialect of a playbook that nothing identifies as another one."""
 
 _loaded: dict[str, Dialect] = {}
-"""Built-in dialects that were asked for."""
+"""The built-in dialects that have been loaded."""
 _registered: dict[str, Dialect] = {}
 _installed: dict[str, Dialect] | None = None
-"""The dialects of entry points; None until they are looked for."""
+"""The dialects of entry points; None until they are loaded."""
 
 
 def register(dialect: Dialect) -> None:
-    """Adds a dialect for this process. `BadInput` if its name is taken by another one."""
+    """Adds a dialect for this process. Raises `BadInput` if its name is already taken."""
     known = _named(dialect.name)
     if known is not None and known is not dialect:
-        raise BadInput(f"There is already a dialect named '{dialect.name}'.", fix="Give yours another name.")
+        raise BadInput(f"There is already a dialect named '{dialect.name}'.", fix="Choose another name.")
     _registered[dialect.name] = dialect
 
 
@@ -61,7 +61,7 @@ def dialects() -> tuple[Dialect, ...]:
 
 
 def _each() -> Iterator[Dialect]:
-    """Built-in dialects first: the others are not loaded for a text that one of them recognises."""
+    """Built-in dialects come first, so that the others are not loaded for a text that one of them recognises."""
     for name in _BUILT_IN:
         yield _built_in(name)
     yield from list(_registered.values())
@@ -110,17 +110,17 @@ def _named(name: str) -> Dialect | None:
 
 
 def is_known(name: str) -> bool:
-    """Whether there is a dialect of this name."""
+    """Whether there is a dialect with this name."""
     return name in _BUILT_IN or _named(name) is not None
 
 
 def find(name: str) -> Dialect | None:
-    """The dialect of this name; None for a Python program, and if there is none."""
+    """The dialect with this name; None if there is none, as for a Python program."""
     return _named(name)
 
 
 def note(dialect: str, name: str, data: Mapping[str, Any]) -> Note:
-    """A readable form of a note in the journal of a run."""
+    """A journal note in readable form."""
     found = find(dialect)
     return kernel_note(name, data) if found is None else found.note(name, data)
 
@@ -130,7 +130,7 @@ def names() -> tuple[str, ...]:
 
 
 def named(name: str) -> Dialect:
-    """The dialect of this name; `BadInput` if there is none."""
+    """The dialect with this name. Raises `BadInput` if there is none."""
     found = _named(name)
     if found is None:
         raise BadInput(
@@ -139,37 +139,37 @@ def named(name: str) -> Dialect:
     return found
 
 
-# --- which dialect a text is written in ----------------------------------------------------------------------
+# --- detection -----------------------------------------------------------------------------------------------
 
 LARGEST = 20_000_000
-"""The maximum number of bytes to read. A larger file is too large for every dialect."""
+"""The maximum number of bytes to read. No dialect accepts a larger file."""
 
 
 def text_of(data: bytes) -> str:
-    """The text of a playbook's file. `UnicodeDecodeError` if it is not text; a file that is too large need not be."""
+    """Decodes a playbook file. Raises `UnicodeDecodeError` if it is not text, unless it is too large anyway."""
     return data.decode(errors="strict" if len(data) <= LARGEST else "replace")
 
 
 UNKNOWN_CODE = "UNKNOWN_PLAYBOOK"
 UNKNOWN = "this is not a playbook of any known dialect."
-"""The message for a text that is written in no dialect."""
+"""The message for a text that no dialect recognises."""
 _MOST_READ = 50_000
-"""Characters of such a text that are read to find out whether it is broken."""
+"""The maximum length of such a text that is checked for syntax errors, in characters."""
 
 
 def whole(text: str, name: str, read: Callable[[str], str]) -> str:
-    """A playbook's text with what it imports; the text itself in a dialect without imports."""
+    """A playbook's text with its imports. In a dialect without imports, the text itself."""
     dialect = recognised(text, name)
     return text if dialect is None else dialect.whole(text, name, read)
 
 
 def recognised(text: str, name: str) -> Dialect | None:
-    """The dialect that a text is written in."""
+    """The dialect of a text; None if no dialect recognises it."""
     return next((dialect for dialect in _each() if dialect.recognises(text, name)), None)
 
 
 def detect(text: str, name: str) -> Dialect:
-    """The same for a text that must be in one; otherwise the error says why it is in none."""
+    """The dialect of a text. Raises `BadInput` with the reason if no dialect recognises it."""
     dialect = recognised(text, name)
     if dialect is not None:
         return dialect
@@ -190,19 +190,19 @@ def check(text: str, name: str, around: Surroundings) -> list[Finding]:
 
 
 def codes() -> Codes:
-    """The codes of all findings, with severity and meaning."""
+    """The severity and meaning of every finding code."""
     known = {code: meaning for dialect in dialects() for code, meaning in dialect.codes.items()}
     return {**known, UNKNOWN_CODE: ("error", "The file is not a playbook.")}
 
 
 def by_suffix(name: str) -> Dialect:
-    """The dialect whose files usually are named like this."""
+    """The dialect that usually has files with this suffix."""
     found = (one for one in _each() if name.lower().endswith(one.suffixes))
     return next(found, None) or named(DEFAULT)
 
 
 def presumed(text: str, name: str) -> Dialect:
-    """As `detect`, but a text without a suffix is taken for the default dialect, which then says what is wrong with it."""
+    """Like `detect`, but assumes the default dialect, which then reports the problems, if the name has no suffix."""
     return _presumed(text, name) or detect(text, name)
 
 
@@ -222,7 +222,7 @@ def unknown(text: str, name: str) -> Problem:
     suffix = splitext(name)[1].lower()
     if suffix in (".yml", ".yaml", ".json") and len(text) <= _MOST_READ:
         try:
-            read_yaml_or_json(text, suffix == ".json", _MOST_READ, "Give a shorter one.")
+            read_yaml_or_json(text, suffix == ".json", _MOST_READ, "Shorten it.")
         except Malformed as error:
             return Problem(error.message, error.line, error.fix, "PARSE")
     near = (dialect.near_miss(text, name) for dialect in _each())
@@ -239,7 +239,7 @@ def _looks() -> str:
 
 
 class _Watches(Mapping[str, "Callable[..., WatchFunction]"]):
-    """The watches of all dialects, which are loaded when a model is asked: most runs use none."""
+    """The watches of all dialects. They are loaded when a model is called, because most runs use none."""
 
     def __getitem__(self, name: str) -> Callable[..., WatchFunction]:
         for dialect in _each():
@@ -255,4 +255,4 @@ class _Watches(Mapping[str, "Callable[..., WatchFunction]"]):
 
 
 WATCHES: Mapping[str, Callable[..., WatchFunction]] = _Watches()
-"""By the name under which an effect asks for one."""
+"""The watches by the name that effects use."""

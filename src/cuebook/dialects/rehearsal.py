@@ -1,6 +1,6 @@
-"""Runs the program of any dialect with stand-ins for all outcomes, and records what it asks for. Performs nothing.
+"""Runs a program of any dialect with stand-ins for all outcomes and records its effects, without performing any.
 
-The real outcomes are unknown, so it shows one possible course of a run.
+The real outcomes are unknown, so a rehearsal shows one possible course of a run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cuebook.kernel.events import StepFinished, StepSkipped, StepStarted, Warned
 from cuebook.kernel.outcomes import Answer, Done, EffectFailed, Elapsed, Reply, Resumed, ToolResult
 
 MOST_ACTS = 1_000
-"""Acts that are shown. With stand-ins, a program may never end."""
+"""The maximum number of acts. With stand-ins, a program may never end."""
 
 
 class _Enough(Exception):
@@ -42,7 +42,7 @@ class Rehearsal:
         self._steps: list[StepStarted] = []
 
     def follow(self, program: Program[Any]) -> None:
-        """Follows the program to its end, or to where only a run can continue."""
+        """Follows the program to its end, or to the point where only a run can continue."""
         try:
             self._follow(program)
         except _Enough:
@@ -50,7 +50,7 @@ class Rehearsal:
         except EffectFailed as error:
             self.failed = True
             self._report("failed", str(error.failed))
-        except Exception:  # the program cannot use a stand-in: what follows depends on the real outcome
+        except Exception:  # the program cannot use a stand-in, so the rest depends on the real outcome
             self._report("unclear", "only a run can show what follows")
 
     def _follow(self, program: Program[Any]) -> Any:

@@ -31,7 +31,7 @@ def refused(args: str, given: dict[str, Any]) -> BadInput:
     return caught.value
 
 
-def test_what_is_declared_is_told() -> None:
+def test_declared_arguments_are_listed() -> None:
     told = {one.name: (one.type, one.required, one.default, one.options) for one in pipeline(FULL).inputs}
     assert told == {
         "version": ("string", True, None, ()),
@@ -58,7 +58,7 @@ def test_what_is_declared_is_told() -> None:
         ("{a: {secret: true, type: string}}", {"a": "secret:github"}, {"a": "secret:github"}),
     ],
 )
-def test_what_a_run_is_given(args: str, given: dict[str, Any], accepted: dict[str, Any]) -> None:
+def test_how_given_values_are_accepted(args: str, given: dict[str, Any], accepted: dict[str, Any]) -> None:
     assert accept(args, given) == accepted
     assert accept(args, accepted) == accepted
 
@@ -82,7 +82,7 @@ def test_what_a_run_is_given(args: str, given: dict[str, Any], accepted: dict[st
         ("{a: {default: x}}", {"b": 1}, "'b' is not declared"),
     ],
 )
-def test_what_does_not_fit_is_told_all_at_once(args: str, given: dict[str, Any], said: str) -> None:
+def test_all_invalid_values_are_reported_at_once(args: str, given: dict[str, Any], said: str) -> None:
     assert said in refused(args, given).message
 
 
@@ -90,11 +90,11 @@ def test_a_secret_argument_shares_no_variable_with_another() -> None:
     assert accept("{a-b: x, a_b: {secret: true}}", {"a_b": "env:A"}) == {"a-b": "x", "a_b": "env:A"}
 
 
-def test_a_name_that_is_nearly_one_is_offered() -> None:
+def test_a_similar_name_is_suggested() -> None:
     assert refused("{topic: x}", {"tpoic": 1}).fix == "Did you mean 'topic'?"
 
 
-def test_a_secret_argument_takes_a_handle_and_never_a_value() -> None:
+def test_a_secret_argument_accepts_a_handle_and_never_a_value() -> None:
     for value in ("hunter2hunter2", "env:", "secret:a b", 5, "vault:x"):
         error = refused("{token: {secret: true}}", {"token": value})
         assert "must be the handle of a secret" in error.message
@@ -105,7 +105,7 @@ def test_a_secret_argument_takes_a_handle_and_never_a_value() -> None:
     ("value", "handle"),
     [("secret:github", "github"), ("env:A", "env:A"), ("secret:env:A", "env:A"), ("github", None), (None, None)],
 )
-def test_which_handle_is_meant(value: Any, handle: str | None) -> None:
+def test_how_a_handle_is_recognised(value: Any, handle: str | None) -> None:
     assert handle_of(value) == handle
 
 
@@ -129,7 +129,7 @@ def test_which_handle_is_meant(value: Any, handle: str | None) -> None:
         ("{a: {default: .inf}}", 2, "NOT_FINITE"),
     ],
 )
-def test_what_cannot_be_declared(args: str, line: int, code: str) -> None:
+def test_an_invalid_declaration_is_refused(args: str, line: int, code: str) -> None:
     found = problem(declaring(args))
     assert (found.line, found.code) == (line, code), found
     assert "hunter2" not in found.message
@@ -152,13 +152,13 @@ def test_what_cannot_be_declared(args: str, line: int, code: str) -> None:
         ("{a: {secret: true}}", "env:A", "env:A"),
     ],
 )
-def test_what_a_text_means(args: str, text: str, value: Any) -> None:
+def test_how_text_is_converted(args: str, text: str, value: Any) -> None:
     made = PIPELINE.typed(pipeline(declaring(args)), "a", text)
     assert made == value
     assert type(made) is type(value)
 
 
-def test_only_what_is_declared_is_taken() -> None:
+def test_only_declared_arguments_are_accepted() -> None:
     made = pipeline(declaring("{a: x}"))
     assert PIPELINE.takes(made, "a")
     assert not PIPELINE.takes(made, "b")
@@ -176,7 +176,7 @@ GIVING = with_step(
 @pytest.mark.parametrize(
     ("name", "text", "value"), [("count", "5", 5), ("first", "any text", "any text"), ("it", '{"n": 1}', {"n": 1})]
 )
-def test_what_a_person_may_change(name: str, text: str, value: Any) -> None:
+def test_values_that_a_person_may_change(name: str, text: str, value: Any) -> None:
     assert PIPELINE.changed(pipeline(GIVING), {}, name, text) == value
 
 
@@ -190,7 +190,7 @@ def test_what_a_person_may_change(name: str, text: str, value: Any) -> None:
         ("frist", "x", "There is no argument or step named 'frist'"),
     ],
 )
-def test_what_a_person_may_not_change(name: str, text: str, said: str) -> None:
+def test_values_that_a_person_may_not_change(name: str, text: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         PIPELINE.changed(pipeline(GIVING), {}, name, text)
 
@@ -198,19 +198,19 @@ def test_what_a_person_may_not_change(name: str, text: str, said: str) -> None:
 # --- the options of a run ---
 
 
-def test_the_dialect_says_what_it_can_do() -> None:
+def test_the_dialect_reports_its_capabilities() -> None:
     assert PIPELINE.typed_inputs
     for method in ("unfit", "typed", "takes", "unverified"):
         assert getattr(Pipelines, method) is not getattr(Dialect, method)
 
 
 @pytest.mark.parametrize("cwd", ["/etc", "..", "a/../..", "~", "C:\\x", "a\\..\\b"])
-def test_a_folder_outside_of_the_workspace_is_no_choice(cwd: str) -> None:
+def test_a_folder_outside_the_workspace_is_refused(cwd: str) -> None:
     with pytest.raises(BadInput, match="The option 'cwd'"):
         PIPELINE.unfit(pipeline(MINIMAL), {"cwd": cwd})
 
 
-def test_what_goes_beyond_the_format_can_be_refused() -> None:
+def test_fields_beyond_the_format_can_be_refused() -> None:
     assert PIPELINE.unfit(pipeline(FULL), {"cwd": "a/b"}) == ()
     assert PIPELINE.unfit(pipeline(MINIMAL), {"strict_spec": True}) == ()
     found = PIPELINE.unfit(pipeline(FULL), {"strict_spec": True})
@@ -221,7 +221,7 @@ def test_what_goes_beyond_the_format_can_be_refused() -> None:
 
 
 @pytest.mark.parametrize("args", ["{a: 1}", "{a: }", "{a: {default: 1}}", "{a: {}}"])
-def test_an_argument_with_a_default_is_of_the_format(args: str) -> None:
+def test_an_argument_with_a_default_is_within_the_format(args: str) -> None:
     assert PIPELINE.unfit(pipeline(declaring(args)), {"strict_spec": True}) == ()
 
 
@@ -232,7 +232,7 @@ def test_a_typed_argument_goes_beyond_the_format(field: str) -> None:
     assert found.line == 2
 
 
-def test_a_run_that_does_not_fit_its_options_is_not_begun() -> None:
+def test_a_run_that_violates_its_options_does_not_start() -> None:
     from cuebook.kernel.run import Settings
     from cuebook.service.start import options_of
 

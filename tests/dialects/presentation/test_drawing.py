@@ -1,4 +1,4 @@
-"""Drawings as Mermaid: labels read as the text does, whatever it says."""
+"""Drawings as Mermaid: a label shows its text, whatever the text contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The preview of a dialect that has none of its own: its steps, and what its program does with stand-ins."""
+"""The default preview of a dialect: its steps, and what its program does with stand-ins."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_program_is_followed_with_stand_ins(lists: Lists) -> None:
     assert words(lists, "Sort.", "Who?", "Write.") == ["Sort.", "", "Write. <answer in step 2>"]
 
 
-def test_what_cannot_be_followed_is_said(lists: Lists) -> None:
+def test_a_program_that_cannot_be_followed_is_reported(lists: Lists) -> None:
     assert words(lists, "Sort.", "count") == ["Sort.", "only a run can show what follows"]
     shown = words(lists, "loop")
     assert (len(shown), shown[-1]) == (1_001, "only the first 1,000 acts are shown")
@@ -104,7 +104,7 @@ def test_all_three_views_work(
 
     explained = said("explain", "a.list")
     assert "what runs, in this order:\n  1 Sort.\n  2 Who?\n" in explained
-    assert "how often a model is asked is known only when it runs" in explained
+    assert "the number of model calls is known only during the run" in explained
     assert json.loads(said("explain", "a.list", "--json"))["steps"][0] == {"label": "1", "title": "Sort."}
     assert "  is:          allowed: a model is allowed (default)\n" in said("plan", "a.list")
     assert "=== Step 2: Who?\n--- question (input)\nWho?\n" in said("run", "a.list", "--dry-run")

@@ -1,4 +1,4 @@
-"""A run as its format sees it, in a dialect whose format says nothing, and in each of the others."""
+"""Projections: the default one, and those of all dialects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.programs import new_row
 STARTED = Entry("r", 1, 0.0, Place(), RunStarted({}, {}, "", "", 1))
 
 
-def test_a_format_without_terms_of_its_own_leaves_a_run_as_it_is() -> None:
+def test_a_format_without_its_own_terms_leaves_a_run_unchanged() -> None:
     projection = Projection()
     assert projection.see(STARTED) == NOTHING
     assert projection.see(TextChunk("r", 1, "a", 0, "hello")) == NOTHING

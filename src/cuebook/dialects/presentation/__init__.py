@@ -1,1 +1,1 @@
-"""What dialects give and surfaces render: values that say nothing about how they are shown."""
+"""The values that dialects return and surfaces render. They do not say how they are shown."""

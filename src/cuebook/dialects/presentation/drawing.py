@@ -1,6 +1,6 @@
-"""A playbook as boxes and arrows, with the state of a run laid over it; and such a drawing as a Mermaid flowchart.
+"""A playbook as boxes and arrows, optionally with the state of a run, and its rendering as a Mermaid flowchart.
 
-A dialect gives a `Drawing`; a renderer decides what it looks like.
+A dialect returns a `Drawing`; a renderer decides what it looks like.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from cuebook.kernel.run import StepRow
 
 BoxKind = Literal["start", "end", "entry", "step", "tool", "person", "choice"]
 ArrowKind = Literal["way", "otherwise", "fan", "join", "sequential", "call", "data"]
-"""`otherwise` is followed if no other arrow is; `fan` and `join` lead into and out of branches that run at the same time;
-`sequential` is followed only if these branches do not; `data` leads from a step to one that uses its result."""
+"""`otherwise` is followed if no other arrow is; `fan` and `join` lead into and out of parallel branches; `sequential`
+is followed only if these branches do not run in parallel; `data` leads from a step to one that uses its result."""
 
 
 class Box(msgspec.Struct, frozen=True):
     id: str
     """Unique in the drawing: letters, digits and underscores."""
     lines: tuple[str, ...]
-    """The first one is its name."""
+    """The first line is its name."""
     kind: BoxKind = "step"
     step: str = ""
     """The label of the step whose state it shows."""
@@ -41,7 +41,7 @@ class Arrow(msgspec.Struct, frozen=True):
     label: str = ""
     kind: ArrowKind = "way"
     bound: str = ""
-    """How often it may be followed, as a phrase."""
+    """A phrase that limits how often it may be followed."""
     id: str = ""
     """Its id in the events of a run."""
     times: int | None = None
@@ -138,7 +138,7 @@ ENTRY_MARK = " ▸"
 
 
 def mermaid(drawing: Drawing, *, titled: bool = False) -> str:
-    """A drawing as a Mermaid flowchart. The output is deterministic, and texts of a playbook cannot break out of labels."""
+    """A drawing as a Mermaid flowchart. It is deterministic, and text from a playbook cannot break out of labels."""
     return "\n".join(_mermaid(drawing, titled)) + "\n"
 
 
@@ -194,7 +194,7 @@ def _colours(boxes: Iterable[Box], arrows: list[Arrow]) -> Iterator[str]:
 
 
 def escaped(text: str) -> str:
-    """A text as a label. Characters that are special in Mermaid are written as character codes."""
+    """Text as a label. Characters that are special in Mermaid are written as character codes."""
     line = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
     line = line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
     return "".join(letter if _means_itself(line, place) else f"#{ord(letter)};" for place, letter in enumerate(line))
@@ -203,7 +203,7 @@ def escaped(text: str) -> str:
 def _means_itself(line: str, place: int) -> bool:
     letter = line[place]
     if place == 0:
-        return letter.isalpha()  # a beginning such as "1. " would be taken for a list
+        return letter.isalpha()  # a prefix such as "1. " would be parsed as a list
     if letter == ":":
         return line[place + 1 : place + 2] in ("", " ")  # otherwise it may name an icon
     return letter.isalnum() or letter in _PLAIN

@@ -1,4 +1,4 @@
-"""Notes: readable forms of what a dialect records about a step."""
+"""Readable forms of the notes that a dialect records about a step."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import msgspec
 
 class Note(msgspec.Struct, frozen=True):
     words: str
-    """The note in one line."""
+    """The note, on one line."""
     live: str = ""
-    """The line for a person who follows the run; empty for a note that is only recorded."""
+    """The line shown to a person who follows the run; empty for a note that is only recorded."""
     lasting: bool = False
-    """Whether the words are shown with the step afterwards, too."""
+    """Whether the words are also shown with the finished step."""
 
 
 def kernel_note(name: str, data: Mapping[str, Any]) -> Note:
-    """A readable form of a note of the kernel; for any other note, its fields."""
+    """A kernel note in readable form. Any other note is shown as its fields."""
     match name, data:
         case "model_attempt", {"number": number, "of": of, "reason": reason}:
             words = f"attempt {number} of {of}: {one_line(reason)}"

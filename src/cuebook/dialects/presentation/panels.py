@@ -1,4 +1,4 @@
-"""Panels: what the page of a run shows in addition to its steps. A dialect declares them by kind and gives their content."""
+"""Panels, which the page of a run shows in addition to its steps. A dialect declares them and returns their content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PanelKind: TypeAlias = Literal["drawing", "timeline", "conversation", "listing",
 - `conversation`: what was said, and a form for the answer (the projection's `conversation`)
 - `listing`: lines of code or text (`Listing`)
 - `table`: records with named fields, or figures (`Table`)
-- `evidence`: what is known of each step, and whether that is as it should be (`Evidence`)
+- `evidence`: the facts about each step, and whether each is good or bad (`Evidence`)
 - `calls`: calls with their arguments (`Calls`)
 """
 
@@ -28,13 +28,13 @@ class Panel(msgspec.Struct, frozen=True):
     """Unique among the panels of a dialect; also the id of its element."""
     title: str = ""
     beside: bool = False
-    """Whether it is shown beside its neighbours of which this is true too, instead of below them."""
+    """Whether it is shown side by side with adjacent panels that also set this, instead of below them."""
     within: tuple[Panel, ...] = ()
     """Panels that are shown inside this one."""
 
 
 class Followed(msgspec.Struct, frozen=True):
-    """Of a drawing: how often its arrows were followed, by the id of the arrow."""
+    """How often each arrow of a drawing was followed, by the arrow's id."""
 
     counts: Mapping[str, int]
 
@@ -46,13 +46,13 @@ class Line(msgspec.Struct, frozen=True):
     label: str
     text: str
     code: str = ""
-    """What the line does, in a keyword; empty if the line is not code."""
+    """A keyword for what the line does; empty if the line is not code."""
     depth: int = 0
     status: LineStatus = ""
     times: int = 0
     """How often it was executed."""
     key: str = ""
-    """Identifies the line in a listing that grows; otherwise its position does."""
+    """Identifies the line in a listing that grows. In other listings, its position identifies it."""
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -60,9 +60,9 @@ class Listing(msgspec.Struct, frozen=True):
     lines: tuple[Line, ...] = ()
     notes: tuple[str, ...] = ()
     empty: str = ""
-    """Shown instead of lines."""
+    """The text that is shown if there are no lines."""
     grows: bool = False
-    """Whether lines are added at its end while the run continues."""
+    """Whether lines are appended during the run."""
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -82,29 +82,29 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Records, or figures; an empty one is not shown."""
+    """Records or figures. An empty table is not shown."""
 
     records: tuple[Record, ...] = ()
     earlier: int = 0
-    """Records before these, which are not shown."""
+    """The number of earlier records, which are not shown."""
     figures: tuple[Field, ...] = ()
     result: tuple[str, Any] | None = None
-    """A value, and the words before it."""
+    """A caption and a value."""
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """Something that is known of a step."""
+    """A fact about a step."""
 
     seq: int
-    """The record that says so."""
+    """The journal record that it comes from."""
     kind: str
     words: str
     good: bool | None = None
-    """Whether it is as it should be; None if it is neither good nor bad."""
+    """Whether the fact is good; None if it is neither good nor bad."""
     details: tuple[Fact, ...] = ()
     observed: Any = msgspec.UNSET
     headline: bool = False
-    """Whether it is shown with the step's name too."""
+    """Whether it is also shown next to the step's name."""
 
     @property
     def has_observed(self) -> bool:
@@ -115,7 +115,7 @@ class StepEvidence(msgspec.Struct, frozen=True):
     label: str
     title: str
     action: str
-    """What the step does, as the playbook has it."""
+    """The step's action, as written in the playbook."""
     facts: tuple[Fact, ...] = ()
     undo: str = ""
     """How to undo it."""
@@ -128,10 +128,10 @@ class Evidence(msgspec.Struct, frozen=True):
 class Call(msgspec.Struct, frozen=True):
     name: str
     at: str = ""
-    """Where it is."""
+    """The current position in it."""
     arguments: Mapping[str, str] = {}
     pending: tuple[str, ...] = ()
-    """Calls that it has still to make."""
+    """Calls that it has yet to make."""
 
 
 class Calls(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """The `Preview` of a run: the value that `explain`, `plan`, `--dry-run`, the web pages and MCP all show.
 
-A dialect makes one before anything runs. `service.preview` adds what the policy says and what the run may cost.
+A dialect creates it before anything runs. `service.preview` adds the decisions of the policy and the estimated cost.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 
-# --- what a run would do, in order ----------------------------------------------------------------------
+# --- acts -----------------------------------------------------------------------------------------------
 
 
 class Open(msgspec.Struct, frozen=True):
     """The parts of an effect that are not known before the run."""
 
     names: tuple[str, ...] = ()
-    """References to values that the run fills in, as written: outputs of earlier steps, inputs that are not given."""
+    """References to values that the run fills in, as written: outputs of earlier steps and missing inputs."""
     secrets: tuple[str, ...] = ()
-    """Secret inputs that are not given, as the playbook writes them. Their places are left empty."""
+    """References to missing secret inputs, as written. Their places are left empty."""
     probe: Effect | None = None
-    """The effect with a plain word for each unknown value. The word is a valid host or program name, so the gate can
-    rule on the probe."""
+    """The effect with a plain word in place of each unknown value. The word is a valid host or program name, so that
+    the gate can decide on the probe."""
     stand_ins: Mapping[str, str] = {}
     """The plain words, each with the reference that it replaces."""
 
     def in_words(self, text: str) -> str:
-        """Puts the references back into a text about the probe."""
+        """Replaces the plain words in a text about the probe by the references."""
         for stand_in, name in self.stand_ins.items():
             text = text.replace(stand_in, name)
         return text
@@ -51,15 +51,15 @@ class Filled(msgspec.Struct, frozen=True):
     """How many values of unknown size are filled into a prompt."""
 
     unknown: int = 0
-    """Inputs and texts that are not known yet."""
+    """The number of inputs and texts that are not known yet."""
     outputs: int = 0
-    """Outputs of earlier steps."""
+    """The number of outputs of earlier steps."""
     copies: int = 1
     """How many times later calls see the outcome of this one."""
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a run would do or report, as far as that is known in advance."""
+    """One thing that a run would do or report, as far as it is known in advance."""
 
     label: str = ""
     title: str = ""
@@ -70,29 +70,29 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[CallTool, ...] = ()
     """The tools that the model may call."""
     condition: str = ""
-    """As the playbook writes it."""
+    """The condition as written in the playbook."""
     runs: bool | None = True
     """Whether the condition holds; None if it is not known before the run."""
     approval: str = ""
-    """What the step asks an approver, if it asks for approval."""
+    """The question to an approver, if the step needs approval."""
     answer: str | None = None
-    """The answer to the question that is asked."""
+    """The answer to its question."""
     is_assumed: bool = False
-    """Whether that answer is only assumed, to show what follows."""
+    """Whether the answer is only an assumption, made to show what follows."""
     text: str | None = None
-    """The text that was read; None if it is not looked at before the run."""
+    """The text that was read; None if it is not read before the run."""
     report: tuple[str, str] | None = None
-    """The kind of the report, such as `skipped`, and its sentence."""
+    """The kind of the report, such as `skipped`, and its text."""
     warnings: tuple[str, ...] = ()
     problem: str = ""
-    """Why the step can only fail."""
+    """The reason the step can only fail."""
     then: tuple[str, ...] = ()
     """Where the run goes next."""
     attempts: int = 1
     on_failure: str = ""
     """What happens if the step fails; empty if the run stops."""
     lacks: tuple[str, ...] = ()
-    """The declarations that a step that may change something should have and lacks."""
+    """The missing declarations that a step should have if it may change something."""
     details: Mapping[str, Any] = {}
     """The act as JSON, in the terms of its dialect."""
 
@@ -103,7 +103,7 @@ class Alternative(msgspec.Struct, frozen=True):
     when: str
     """The condition, or `otherwise`."""
     values: Mapping[str, str | None]
-    """The values that lead here. None means a value that no condition compares with."""
+    """The values that lead here. None stands for any value that no condition compares with."""
     acts: tuple[Act, ...]
     branch: int | None = None
     """The number of the branch; None if no condition holds."""
@@ -117,7 +117,7 @@ class Choice(msgspec.Struct, frozen=True):
     on: tuple[str, ...]
     """The names whose values decide."""
     reason: str
-    """The names again, each with the origin of its value, as a clause."""
+    """A clause for each name that describes the origin of its value."""
     before: tuple[Act, ...]
     """The acts that all branches have in common."""
     alternatives: tuple[Alternative, ...]
@@ -145,7 +145,7 @@ def likely_answer(effect: AskHuman, label: str) -> str:
     return effect.options[0] if effect.options else f"<answer in step {label}>"
 
 
-# --- the steps, as the playbook has them ----------------------------------------------------------------
+# --- steps ----------------------------------------------------------------------------------------------
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,12 +156,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     condition: str = ""
     asks_approval: bool = False
     does: tuple[str | Effect, ...] = ()
-    """What it does, in order: clauses such as `calls web.find`, or effects."""
+    """Its actions in order: clauses such as `calls web.find`, or effects."""
     gives: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
-    """Further clauses about it."""
+    """More clauses about the step."""
     decided_by: str = ""
-    """What decides which branch is taken, if that is not known before the run."""
+    """A clause for what decides which branch is taken, if that is not known before the run."""
     branches: tuple[Branch, ...] = ()
     steps: tuple[Step, ...] = ()
     details: Mapping[str, Any] = {}
@@ -175,14 +175,14 @@ class Branch(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...] = ()
 
 
-# --- the whole ------------------------------------------------------------------------------------------
+# --- the preview ----------------------------------------------------------------------------------------
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How often a run may ask models, if its acts do not show that."""
+    """The maximum number of model calls, if it does not follow from the acts."""
 
     calls: int | None
-    """The most calls; None if nothing bounds them but a budget."""
+    """The maximum number of calls; None if only a budget limits them."""
     words: tuple[str, ...] = ()
     details: Mapping[str, Any] = {}
 
@@ -192,7 +192,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     inputs: Mapping[str, Any] = {}
-    """The inputs that are known, as a run would keep them."""
+    """The known inputs, as a run would store them."""
     declared: tuple[str, ...] = ()
     """The names of all inputs that the playbook declares."""
     is_unfit: bool = False
@@ -205,24 +205,24 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     reads: tuple[ReadSource, ...] = ()
     """Sources that the run reads before its first step."""
     unforeseeable: str = ""
-    """Why the acts cannot be shown one by one, as a clause. Empty if they can."""
+    """A clause that says why the acts cannot be shown one by one; empty if they can."""
     fails: bool = False
     """Whether every run would fail."""
     failure: str = ""
-    """Why a run would fail before its first step."""
+    """The reason a run would fail before its first step."""
     notes: tuple[str, ...] = ()
     hosts: Mapping[str, str] = {}
-    """Hosts that the playbook names outside its acts, and what each is reached for."""
+    """Hosts that the playbook names outside its acts, each with its purpose."""
     listings: Mapping[str, Mapping[str, str]] = {}
-    """Other things that the playbook uses: by kind, then by name, each with its state."""
+    """The state of other things that the playbook uses, by kind and name."""
     limits: Limits | None = None
     """None if the upper bound follows from the acts."""
     details: Mapping[str, Any] = {}
-    """Further keys for JSON, in the terms of the dialect."""
+    """Additional JSON keys, in the terms of the dialect."""
 
     @property
     def missing(self) -> list[str]:
-        """Declared inputs that are not given."""
+        """Declared inputs that have no value."""
         return [name for name in self.declared if self.inputs.get(name) is None]
 
     def every_act(self) -> Iterator[Act]:
@@ -242,7 +242,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
         return list({(act.label, act.title): act for act in asked}.values())
 
 
-# --- making one -----------------------------------------------------------------------------------------
+# --- construction ---------------------------------------------------------------------------------------
 
 
 class Unread(Source, frozen=True):
@@ -283,7 +283,7 @@ def ready(preview: Preview) -> Program[Preview]:
 def known_inputs(
     accept: Callable[[D, Mapping[str, Any]], dict[str, Any]], document: D, given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The inputs as a run would keep them. If some are missing or wrong: the inputs unchanged, and a note that says so."""
+    """The inputs as a run would store them; if some are missing or invalid, the unchanged inputs and a note about it."""
     try:
         return accept(document, given), ()
     except BadInput as error:
@@ -295,21 +295,21 @@ def declared_inputs(document: Document) -> tuple[str, ...]:
 
 
 def plain_preview(dialect: Dialect, document: Document, given: Mapping[str, Any], settings: Settings) -> Preview:
-    """The preview for dialects without their own: the steps, and what the program does with stand-ins for outcomes."""
+    """The default preview: the steps, and the acts of the program with stand-ins for outcomes."""
     from cuebook.dialects.rehearsal import Rehearsal
 
     inputs, notes = known_inputs(dialect.accept, document, given)
     rehearsal = Rehearsal()
     if not notes:
         rehearsal.follow(dialect.start(document, inputs, dialect.interpreter, settings.options)(None))
-    words = "how often a model is asked is known only when it runs" if document.asks_model else "no model is asked"
+    words = "the number of model calls is known only during the run" if document.asks_model else "no model is asked"
     return Preview(
         title=document.title,
         inputs=inputs,
         declared=declared_inputs(document),
         steps=tuple(_planned(step) for step in document.every_step),
         acts=rehearsal.acts,
-        unforeseeable="its inputs are not complete" if notes else "",
+        unforeseeable="its inputs are incomplete" if notes else "",
         fails=rehearsal.failed,
         notes=notes,
         limits=Limits(None if document.asks_model else 0, (words,)),

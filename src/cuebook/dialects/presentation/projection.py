@@ -1,4 +1,4 @@
-"""Projections: the state of a run in the terms of its playbook's format, computed from its events."""
+"""Projections, which compute the state of a run from its events, in the terms of its playbook's format."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from cuebook.dialects.presentation.panels import Listing, PanelContent
 
 RunEvent: TypeAlias = Entry | TextChunk | TextReset
-"""What happens in a run: an entry of its journal, or text that streams and is not journaled yet."""
+"""An event of a run: a journal entry, or streamed text that is not journaled yet."""
 PublishedEvent: TypeAlias = Mapping[str, Any]
-"""An event as a format publishes it; `type` is the name that the format has for it."""
+"""An event as a format publishes it; `type` is the format's name for it."""
 
 
 class Said(msgspec.Struct, frozen=True):
-    """Something that was said, by the program or to it."""
+    """A message from the program or to it."""
 
     by: Literal["program", "user"]
     text: str
     to: str = "user"
     agent: str = ""
-    """The agent that said it, or that heard it."""
+    """The agent that sent or received it."""
 
 
 class StackFrame(msgspec.Struct):
@@ -51,16 +51,16 @@ class Refusal(msgspec.Struct, frozen=True):
     playbook: str
     rule: str
     asks: str
-    """What the rule asks for."""
+    """The requirement of the rule."""
     problem: str
     at: str
-    """Where in the reply."""
+    """The position in the reply."""
     position: str
     """The position of the frame, as in `Main:02, executed`."""
     legal: tuple[str, ...] = ()
     applied: tuple[str, ...] = ()
     attempt: int = 1
-    """Its number among refusals in a row, from 1."""
+    """Its number among consecutive refusals, from 1."""
     retries: int = 0
     """The maximum number of retries."""
 
@@ -68,15 +68,15 @@ class Refusal(msgspec.Struct, frozen=True):
 class Variable(msgspec.Struct, frozen=True):
     name: str
     type: str
-    """The declared type, or else the type of its value."""
+    """The declared type; if there is none, the type of its value."""
     value: Any
 
 
 class ProgramRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of a program, as far as it has come."""
+    """The state of a program's run."""
 
     said: tuple[Said, ...]
-    """By the program and by the user, in order."""
+    """All messages of the program and the user, in order."""
     lines: tuple[str, ...]
     """Every line that was executed, as in `Main:02`; a playbook without lines is listed by its name."""
     calls: tuple[str, ...]
@@ -84,34 +84,34 @@ class ProgramRun(msgspec.Struct, frozen=True, kw_only=True):
     stack: tuple[StackFrame, ...]
     """The playbooks that are being executed, the innermost last. For a failed run, the stack at the failure."""
     variables: dict[str, dict[str, Any]]
-    """By agent and name."""
+    """The variables, by agent and name."""
     triggers: tuple[str, ...]
     """The triggers that fired, as in `Enough:T1`."""
     refusals: tuple[Refusal, ...]
     """The replies that were refused, each with the rule and the reason that the model was given."""
     value: Any
-    """What the program returned, once it has ended."""
+    """The program's return value, once it has ended."""
     exited: bool
-    """Whether the program ended itself instead of reaching its end."""
+    """Whether the program exited before it reached its end."""
     turns: int
-    """How often a model was asked to continue."""
+    """The number of times a model was asked to continue."""
     without_model: int
-    """Lines that needed no model. For a run that has not ended, up to its last checkpoint."""
+    """The number of lines that needed no model. For an unfinished run, as of its last checkpoint."""
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """What the program said to the user."""
+        """The program's messages to the user."""
         return tuple(one.text for one in self.said if one.by == "program" and one.to == "user")
 
 
 class Conversation(ABC):
-    """A run that talks with a person: what was said so far, and where the run is."""
+    """A run that talks with a person: the messages so far, and the position of the run."""
 
     said: list[Said]
     refused: list[Refusal]
     model_calls: int
     at_least: bool
-    """Whether `without_model` may have grown since the last checkpoint."""
+    """Whether `without_model` may have increased since the last checkpoint."""
 
     @property
     @abstractmethod
@@ -121,12 +121,12 @@ class Conversation(ABC):
     @property
     @abstractmethod
     def without_model(self) -> int:
-        """Lines that needed no model."""
+        """The number of lines that needed no model."""
 
     @property
     @abstractmethod
     def line_count(self) -> int:
-        """How many lines were executed."""
+        """The number of lines that were executed."""
 
     @abstractmethod
     def listing(self, frame: StackFrame) -> Listing:
@@ -138,27 +138,27 @@ class Conversation(ABC):
 
     @abstractmethod
     def changes(self, entry: Entry) -> Sequence[str]:
-        """What an entry changed in line, stack and variables, as lines of text. The entry was seen before."""
+        """The changes that an entry made to line, stack and variables, as lines of text, after the entry was seen."""
 
     @abstractmethod
     def speaker(self, asked: Entry) -> str | None:
-        """The agent whose words to the user are in the reply to this model call; None if the reply holds no such words."""
+        """The agent that speaks to the user in the reply to this model call; None if the reply has no such message."""
 
     @abstractmethod
     def spoken(self, reply: str) -> Sequence[str]:
-        """What the beginning of such a reply says to the user."""
+        """The messages to the user in the beginning of such a reply."""
 
     @abstractmethod
     def position(self, path: str) -> str:
-        """What is being executed on a branch, as in `line 02 of Main`; empty if that is unknown."""
+        """The current position on a branch, as in `line 02 of Main`; empty if unknown."""
 
     @abstractmethod
     def as_object(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """The whole conversation as plain values."""
 
     @abstractmethod
     def program_run(self) -> ProgramRun:
-        """All of it as frozen values."""
+        """The whole conversation as frozen values."""
 
     @property
     def top(self) -> StackFrame | None:
@@ -166,17 +166,17 @@ class Conversation(ABC):
 
     @property
     def messages(self) -> list[str]:
-        """What was said to the user."""
+        """The messages to the user."""
         return [one.text for one in self.said if one.by == "program" and one.to == "user"]
 
 
 class Update(NamedTuple):
-    """What an event adds to a projection."""
+    """The changes that an event makes to a projection."""
 
     said: Sequence[Said] = ()
-    """What is said now, each thing once, as soon as it is certain."""
+    """New messages. Each one appears once, as soon as it is certain."""
     published: Sequence[PublishedEvent] = ()
-    """The same event under the names of the format: often none, or several."""
+    """The events that the format defines for this event: often none, sometimes several."""
     panels: Sequence[str] = ()
     """The names of the panels whose content changed."""
 
@@ -185,39 +185,39 @@ NOTHING = Update()
 
 
 class Projection:
-    """A run as its playbook's format sees it. It must see all events of the run, in order.
+    """A run in the terms of its playbook's format. It must see all events of the run, in order.
 
-    These defaults are for a dialect whose format has no terms of its own.
+    The defaults are for a dialect whose format defines no such terms.
     """
 
     conversation: Conversation | None = None
-    """For a dialect whose runs talk with a person."""
+    """The conversation, in a dialect whose runs talk with a person."""
     order: Sequence[str] = ()
-    """The labels of the steps, if a page shows each step once, in this order, however often it runs; otherwise a page
-    shows each visit of a step."""
+    """The labels of the steps, if a page shows each step once and in this order, however often it runs. If empty, a
+    page shows every visit of a step."""
     types: Mapping[str, str] = {}
-    """The types of the run's variables, by name, as far as they are known."""
+    """The known types of the run's variables, by name."""
 
     def see(self, event: RunEvent) -> Update:
         return NOTHING
 
     def values(self) -> dict[str, Any] | None:
-        """The result of each step, by label; None if the values that the run sets are all there is."""
+        """The result of each step, by label; None if there are only the values that the run sets."""
         return None
 
     def trace(self) -> dict[str, Any] | None:
-        """The fields `trace` and `results` as the format has them; None if it has none."""
+        """The fields `trace` and `results` as the format defines them; None if it has no such fields."""
         return None
 
     def state(self, row: RunRow, waits: Iterable[WaitRow], text: str, settings: Settings) -> dict[str, Any] | None:
         """The state of the run as the format exports it; None if it has no such state.
 
-        `waits` are what the run waits for, `text` is the playbook that it started from.
+        `waits` are the run's pending waits, `text` is the playbook that it started from.
         """
         return None
 
     def panel(self, name: str) -> PanelContent | None:
-        """The current content of a panel that the dialect declares; None if the panel shows only what every run has."""
+        """The current content of a panel that the dialect declares; None if the panel needs none from the dialect."""
         return None
 
 

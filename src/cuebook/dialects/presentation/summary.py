@@ -1,4 +1,4 @@
-"""What a playbook says about itself before it runs: one value that every surface shows in its own way."""
+"""The summary of a playbook before it runs: one value that every surface shows in its own way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Need(msgspec.Struct, frozen=True):
     """Something that a playbook needs in addition to its inputs."""
 
     kind: str
-    """A word for people: model, tool, command, host, secret, skill, text, you."""
+    """One of: model, tool, command, host, secret, skill, text, you."""
     name: str
 
 
@@ -25,7 +25,7 @@ class Row(msgspec.Struct, frozen=True):
     name: str
     words: str
     details: tuple[str, ...] = ()
-    """Lines below it, indented."""
+    """Indented lines below it."""
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -39,17 +39,17 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of a playbook that has a name and a description of its own, such as an agent with its playbooks."""
+    """A part of a playbook with its own name and description, such as an agent with its playbooks."""
 
     name: str
     tag: str = ""
     description: str = ""
-    """In Markdown."""
+    """The description, in Markdown."""
     items: tuple[Item, ...] = ()
 
 
 class Alternative(msgspec.Struct, frozen=True):
-    """Another way to start a playbook: a form offers it next to the inputs."""
+    """Another way to start a playbook, which a form offers next to the inputs."""
 
     option: str
     """The name of the run option that is set."""
@@ -65,9 +65,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     inputs: tuple[Input, ...] = ()
     rows: tuple[Row, ...] = ()
-    """Everything else that people read, in order."""
+    """Everything else that is shown to people, in order."""
     data: dict[str, Any] = {}
-    """The same for other programs, in the terms of the dialect."""
+    """The same information for other programs, in the terms of the dialect."""
     needs: tuple[Need, ...] = ()
     parts_title: str = ""
     parts: tuple[Part, ...] = ()
@@ -98,7 +98,7 @@ def listed(**values: Iterable[str]) -> tuple[Row, ...]:
 
 
 def model_needs(names: Iterable[str], *, needs_model: bool) -> tuple[Need, ...]:
-    """The models that a playbook names; any model if it names none and needs one."""
+    """The models that a playbook names, or `any` if it needs a model and names none."""
     named = tuple(Need("model", name) for name in dict.fromkeys(names))
     return named or ((Need("model", "any"),) if needs_model else ())
 
