@@ -1,4 +1,4 @@
-"""A tool server (MCP) with figures to analyse, as the gallery's playbook about data wants one: `python analytics_server.py`."""
+"""An MCP tool server with figures to analyse, for the gallery's data playbook: `python analytics_server.py`."""
 
 # No `from __future__ import annotations`: the SDK reads the annotations.
 from mcp.server.mcpserver import MCPServer

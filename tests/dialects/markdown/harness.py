@@ -55,7 +55,7 @@ def _tool(name: str, function: Answering) -> Tool:
 
 
 class Hasty:
-    """Performs with less patience than usual."""
+    """Performs with shorter time limits than usual."""
 
     def __init__(self, performer: Toolbox, seconds: float) -> None:
         self._performer = performer
@@ -117,7 +117,7 @@ class MarkdownHarness:
         return await self.service.drive(row.id)
 
     async def later(self, run: str, seconds: float) -> RunRow:
-        """Time passes; then whatever is due for the run is done."""
+        """Lets time pass, then performs everything that is due for the run."""
         assert self.now is not None
         self.now += seconds
         await self.store.expire(self.now)

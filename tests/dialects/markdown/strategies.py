@@ -1,4 +1,4 @@
-"""Texts and definitions for tests that hold for all of them: pieces of playbooks in any order, and real ones, damaged."""
+"""Hypothesis strategies for texts and definitions: pieces of playbooks in any order, and damaged real playbooks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEAD = "# T\n\n## INPUTS\n\n- `a` (string: 1): A\n- `b` (enum: x, y): B\n\n## ST
 
 
 def documents() -> list[str]:
-    """Every playbook that lies in the project or beside it."""
+    """Every playbook in the project or next to it."""
     files = [path for folder in FOLDERS if folder.is_dir() for path in sorted(folder.rglob("*.md"))]
     return [path.read_bytes().decode() for path in files if path.name != "README.md"]
 
@@ -40,7 +40,7 @@ DOCUMENTS = documents()
 
 @st.composite
 def damaged(draw: st.DrawFn) -> str:
-    """A real playbook with lines taken out, doubled, moved or cut, and pieces put in."""
+    """A real playbook with lines removed, duplicated, moved or cut, and pieces inserted."""
     lines = draw(st.sampled_from(DOCUMENTS)).splitlines(keepends=True)
     for _ in range(draw(st.integers(1, 6))):
         place = draw(st.integers(0, len(lines)))
@@ -63,7 +63,7 @@ def _pieces(head: str) -> st.SearchStrategy[str]:
 
 
 TEXTS = st.one_of(st.text(), _pieces(""), _pieces(HEAD), damaged())
-"""Any text: at random, in pieces of playbooks, and playbooks that were damaged."""
+"""Any text: random characters, pieces of playbooks, and damaged playbooks."""
 
 
 # --- definitions ------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def _branches(draw: st.DrawFn, number: int, position: int) -> dict[str, Any]:
 
 @st.composite
 def definitions(draw: st.DrawFn) -> dict[str, Any]:
-    """What can be written, line numbers aside."""
+    """Definitions that can be written, without line numbers."""
     numbers = draw(st.lists(st.integers(0, 99), min_size=1, max_size=4))
     return {
         "title": draw(_line()),

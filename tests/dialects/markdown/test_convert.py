@@ -1,4 +1,4 @@
-"""A document as JSON, and back to Markdown without losing anything."""
+"""Conversion of a document to JSON, and back to Markdown without losing anything."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refused(definition: Any) -> str:
 # --- to JSON ------------------------------------------------------------------------------------------
 
 
-def test_what_is_empty_is_left_out_or_not_as_the_format_has_it() -> None:
+def test_empty_fields_are_omitted_where_the_format_omits_them() -> None:
     assert to_json(parse("# Tea\n\n## STEP 1: Brew\n", "tea.md")) == {
         "title": "Tea",
         "description": "",
@@ -64,7 +64,7 @@ def test_what_is_empty_is_left_out_or_not_as_the_format_has_it() -> None:
     }
 
 
-def test_the_result_tells_what_was_found() -> None:
+def test_the_result_contains_all_problems() -> None:
     result = result_object(read("# Tea\n\n## STEP 2: Brew\n"))
     assert (result["valid"], result["errors"]) == (True, [])
     assert result["warnings"] == [{"line": 3, "message": "Non-sequential step number: expected 1, got 2"}]
@@ -155,19 +155,21 @@ type: markdown
 
 
 @pytest.mark.parametrize("text", DOCUMENTS, ids=range(len(DOCUMENTS)))
-def test_every_playbook_survives_the_way_to_json_and_back(text: str) -> None:
+def test_every_playbook_survives_conversion_to_json_and_back(text: str) -> None:
     assert_survives(text)
 
 
 @settings(max_examples=many(75, 300), deadline=None)
 @given(TEXTS)
-def test_any_text_that_is_a_playbook_survives_the_way_to_json_and_back(text: str) -> None:
+def test_any_valid_text_survives_conversion_to_json_and_back(text: str) -> None:
     assert_survives(text)
 
 
 def assert_survives(text: str) -> None:
     parsed = read(text)
-    if parsed.definition is None or any("\ud800" <= one <= "\udfff" for one in text):  # half a character fits no file
+    if parsed.definition is None or any(
+        "\ud800" <= one <= "\udfff" for one in text
+    ):  # a file cannot contain a lone surrogate
         return
     result = result_object(parsed)
     written = from_json(result)
@@ -178,7 +180,7 @@ def assert_survives(text: str) -> None:
 
 @settings(max_examples=many(75, 300), deadline=None)
 @given(definitions())
-def test_a_definition_is_read_as_it_was_given_or_refused_by_name(definition: dict[str, Any]) -> None:
+def test_a_definition_survives_conversion_or_is_refused_by_field_name(definition: dict[str, Any]) -> None:
     try:
         text = from_json(definition)
     except Unwritable as refusal:
@@ -190,7 +192,7 @@ def test_a_definition_is_read_as_it_was_given_or_refused_by_name(definition: dic
 
 
 def assert_same(given: Any, got: Any) -> None:
-    """Every field that was given is there again; those that were left out may follow from the others."""
+    """Every given field is there again; omitted fields may be derived from the others."""
     if isinstance(given, dict):
         for key, value in given.items():
             assert_same(value, got.get(key))
@@ -203,7 +205,7 @@ def assert_same(given: Any, got: Any) -> None:
 
 
 def test_most_definitions_can_be_written() -> None:
-    """The property above is worth nothing if it holds by refusals."""
+    """The property above is worthless if it holds only because most definitions are refused."""
     written = 0
 
     @settings(max_examples=100, database=None, derandomize=True, deadline=None)
@@ -225,7 +227,7 @@ def test_beyond_z_a_branch_is_written_without_a_heading() -> None:
     assert_survives(f"# Tea\n\n## STEP 1: Brew\n\n{block}\n```endif```\n")
 
 
-def test_what_fits_only_without_blank_lines_is_written_without_them() -> None:
+def test_a_playbook_that_only_fits_without_blank_lines_has_none() -> None:
     block = '```if k == "a"```\nx\n```elif k == "b"```\n@output(y)\n```else```\nz\n```endif```\n'
     text = "# Tea\nBrew.\n## SYSTEM\ns\n## INPUTS\n- `k` (enum: a, b)\n"
     text += "".join(f"## STEP {number}: S\nt\n{block}" for number in range(1, 2_130))
@@ -284,7 +286,7 @@ def test_a_text_that_begins_like_a_heading_stays_a_text(heading: str) -> None:
         ),
     ],
 )
-def test_what_the_format_cannot_say_is_refused_by_name(fields: dict[str, Any], where: str) -> None:
+def test_a_field_that_the_format_cannot_express_is_refused_by_name(fields: dict[str, Any], where: str) -> None:
     message = refused(changed(**fields))
     assert message.startswith("tea.json: ")
     assert where in message
@@ -316,7 +318,7 @@ def test_what_the_format_cannot_say_is_refused_by_name(fields: dict[str, Any], w
         ({1: 2}, "definition: "),
     ],
 )
-def test_a_definition_that_is_none_is_refused_by_name(definition: Any, where: str) -> None:
+def test_an_invalid_definition_is_refused_by_field_name(definition: Any, where: str) -> None:
     assert where in refused(definition)
 
 

@@ -1,4 +1,4 @@
-"""A Markdown playbook as a flowchart: its branches, questions and tools, and no text that breaks out of its box."""
+"""Markdown playbooks as flowcharts: branches, questions and tools, and text that cannot break out of its box."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LINE = re.compile(
 )
 
 
-def test_a_step_that_no_branch_fits_is_passed_by() -> None:
+def test_a_step_without_a_matching_branch_is_skipped() -> None:
     text = '# A\n\n## STEP 1: B\n\nx\n\n```if v == "1"```\n\nyes\n\n```endif```\n\n## STEP 2: C\n\ny\n'
     drawn = mermaid(drawing(parse(text, "a.md")))
     assert '    s1_b -->|"otherwise"| s2\n' in drawn

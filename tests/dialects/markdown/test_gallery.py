@@ -1,6 +1,6 @@
-"""The playbooks that the format shows to the world, where they lie beside the project: each runs to its end.
+"""The format's published gallery, if it is next to the project: each playbook runs to its end.
 
-Nobody is there to answer, the model is the embedded one, and the tool is that of a real server.
+The runs are unattended, with the embedded model and the tool of a real server.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ BRANCHES = {
     "non-technical/product-launch-checklist": "2b",
     "routines/weekly-docs-drift": "3a",
 }
-"""The sub-step that the inputs lead to, where they decide it."""
+"""The sub-step that the inputs lead to, if they decide it."""
 
 ANSWERS = {
     "human-in-the-loop/decision-matrix": {"__elicit_step_3": "yes", "chosen_focus": "Cost"},
     "human-in-the-loop/iterative-draft": {"feedback": ""},
 }
-"""What questions come to when nobody is there."""
+"""The answers in an unattended run."""
 
 WARNED = {
     "linear/security-review": ["Step 1: @prompt(library:owasp-review-criteria) was left out"],
@@ -71,7 +71,7 @@ WARNED = {
 }
 
 MOST = 6
-"""Tokens of a reply, whose words do not matter here."""
+"""The maximum number of tokens in a reply. The words do not matter here."""
 
 ASK_FOR_THE_SERVER = '# Once\n\n## STEP 1: Call\n\n@tool(analytics, get_metrics, {"metric": "m", "period": "p"})\n'
 
@@ -112,7 +112,7 @@ def test_a_playbook_of_the_gallery_runs_to_its_end(path: Path) -> None:
     inside = [step.label for step in ran.steps if step.label not in planned]
     assert inside == [BRANCHES[name]] if name in BRANCHES else len(inside) <= 1
     assert ANSWERS.get(name, {}).items() <= ran.values.items()
-    # What a small model makes of a request for JSON, and where it is cut, is its own affair.
+    # A small model may return invalid or truncated JSON.
     ours = [
         words for words in ran.warnings if not any(said in words for said in (f"was cut at {MOST} tokens", "@output("))
     ]
@@ -122,7 +122,7 @@ def test_a_playbook_of_the_gallery_runs_to_its_end(path: Path) -> None:
 
 
 def start_the_server_once() -> None:
-    """A person agrees to the server's command, as with every new one; after that nobody is asked."""
+    """A person approves the server's command, as for every new server. After that, no one is asked."""
     waiting = cuebook.run(ASK_FOR_THE_SERVER, model="local", unattended=True)
     assert (waiting.status, waiting.waits[0].prompt) == ("awaiting_approval", "Start the tool server 'analytics'?")
     assert waiting.decide("approve").status == "completed"
@@ -134,7 +134,7 @@ def test_every_playbook_of_the_gallery_has_its_inputs() -> None:
 
 
 @beside
-def test_the_defect_of_one_of_them_is_named_with_its_line_and_what_to_write(tmp_path: Path) -> None:
+def test_the_defect_of_one_of_them_is_reported_with_line_and_fix(tmp_path: Path) -> None:
     ran = CommandLine(tmp_path).call("validate", BROKEN)
     assert ran.code == 2
     assert ran.out.startswith(

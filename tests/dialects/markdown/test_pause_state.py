@@ -1,4 +1,4 @@
-"""The pause state: ten keys of the format, and what we add, for every place where a run can stand."""
+"""The pause state, with the ten keys of the format and our additions, at every point where a run can pause."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_a_run_that_waits_for_an_answer_in_a_branch(store: Store) -> None:
     }
 
 
-async def test_a_run_that_has_ended_is_paused_nowhere(store: Store) -> None:
+async def test_a_run_that_has_ended_is_not_paused(store: Store) -> None:
     harness, run = await at_breakpoint(store)
     await harness.resume(run)
     await harness.answer(run, "bad")
@@ -137,7 +137,7 @@ async def test_a_run_that_has_ended_is_paused_nowhere(store: Store) -> None:
     }  # fmt: skip
 
 
-async def test_what_a_retry_takes_back_is_not_in_it(store: Store) -> None:
+async def test_values_that_a_retry_discards_are_not_in_it(store: Store) -> None:
     text = "# T\n\n## STEP 1: A\n\n@tool(t, get)\n@output(a)\n\n## STEP 2: B\n\nB\n\n@output(b)\n"
     results = iter(["first", "second"])
     harness = MarkdownHarness(
@@ -151,14 +151,14 @@ async def test_what_a_retry_takes_back_is_not_in_it(store: Store) -> None:
     assert (await harness.state(row.id))["named_outputs"] == {"a": "first"}
 
 
-async def test_steps_that_share_a_number_are_told_apart_by_their_visit(store: Store) -> None:
+async def test_steps_that_share_a_number_are_distinguished_by_their_visit(store: Store) -> None:
     harness = MarkdownHarness(store, ["One", "Two"])
     row = await harness.run("# T\n\n## STEP 1: A\n\nA\n\n## STEP 1: B\n\nB\n")
     state = await harness.state(row.id)
     assert (state["step_outputs"], state["outputs_by_label"]) == ({"1": "Two"}, {"1": "One", "1#2": "Two"})
 
 
-async def test_an_input_changed_by_a_person_is_told_from_an_output_of_its_name(store: Store) -> None:
+async def test_a_changed_input_is_distinguished_from_an_output_of_the_same_name(store: Store) -> None:
     text = "# T\n\n## INPUTS\n\n- `x` (string: a): x\n\n## STEP 1: A\n\nA\n\n@output(x)\n\n## STEP 2: B\n\n{{x}}\n\n@output(x)\n"
     harness = MarkdownHarness(store, ["one", "two"])
     row = await harness.run(text, breakpoints=("1",))

@@ -24,7 +24,7 @@ async def streamed(store: Store, *script: Any) -> tuple[str, list[dict[str, Any]
 async def test_a_run_streams_content_and_says_when_each_step_is_done(store: Store) -> None:
     says = Says("One two", chunk=4, tokens=Tokens(input=10, output=3, cached=2, reasoning=1), cost=0.5)
     _, seen = await streamed(store, says, "Three")
-    # A chunk is shown at once and a step's end when it is durable: the two are in order by themselves.
+    # A chunk is published immediately, a step's end when it is durable: only each kind by itself is in order.
     content = [(one["step"], one["content"]) for one in seen if one["type"] == "content"]
     assert content == [("1", "One "), ("1", "two"), ("3", "Three")]
     done = [one for one in seen if one["type"] == "done"]
@@ -45,5 +45,5 @@ async def test_a_step_that_fails_says_why(store: Store) -> None:
     }
 
 
-def test_a_text_that_begins_again_takes_back_what_was_shown() -> None:
+def test_a_reply_that_starts_over_retracts_the_shown_text() -> None:
     assert published(TextReset("run", 1, "1")) == [{"type": "reset", "step": "1"}]

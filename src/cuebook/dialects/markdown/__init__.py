@@ -109,7 +109,7 @@ class Markdown(Dialect):
         return preview(document, given, settings)
 
     def claims(self, text: str, name: str) -> bool:
-        """Whether a file is meant as a playbook. A page that shows playbooks in code blocks is not."""
+        """Whether a file is meant to be a playbook. A page that shows playbooks in code blocks is not."""
         if name.lower().endswith(self.suffixes[0]):
             return True
         from cuebook.dialects.markdown.parse.sections import outline
@@ -169,7 +169,7 @@ class Markdown(Dialect):
 
 
 def _question(step: Step) -> Question | None:
-    """The question of a step. If the options are known only during a run, any answer is accepted."""
+    """The question that a step asks. If its options are known only during a run, any answer is accepted."""
     asked = step.elicitation
     if asked is None or step.tool is not None:
         return None
@@ -191,6 +191,6 @@ def _interpret_1(book: Book, inputs: Mapping[str, Any]) -> Program[Any]:
 
 
 _INTERPRETERS = {1: _interpret_1, 2: _interpret_2, Markdown.interpreter: interpret}
-"""The interpreters by version. A run keeps the version it began with."""
+"""The interpreters by version. A run keeps the version it started with."""
 
 MARKDOWN = Markdown()

@@ -109,7 +109,7 @@ def _branch(branch: Branch) -> Json:
     }
 
 
-# --- the shape of a given definition --------------------------------------------------------------------
+# --- the schema of a definition -------------------------------------------------------------------------
 
 
 class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -185,10 +185,10 @@ class _Definition(_Shape, frozen=True, kw_only=True):
 
 
 def from_json(definition: Any, name: str = "definition") -> str:
-    """The text of a playbook with this definition, apart from line numbers. `Unwritable` names the first field that
-    cannot be written.
+    """The text of a playbook with this definition. Line numbers may differ. Raises `Unwritable`, which names the first
+    field that cannot be written.
 
-    A result object that contains a `definition` is accepted too.
+    A result object with a `definition` is also accepted.
     """
     given = _given(definition, name)
     _refuse_surrogates(msgspec.to_builtins(given), name)
@@ -200,7 +200,8 @@ def from_json(definition: Any, name: str = "definition") -> str:
     if parsed.definition is None:
         raise Unwritable(name, [_explained(problem) for problem in parsed.errors])
     wanted, got = msgspec.to_builtins(given), to_json(parsed.definition)
-    # A field that was not given but is found came from another text. The first comparison ignores it to name that text.
+    # A field that appears only after parsing came from the text of another field. The first comparison ignores it, so
+    # that the problem names that other field.
     lost = _difference(wanted, got, given_only=True) or _difference(wanted, got)
     if lost is not None:
         raise Unwritable(name, [lost])
@@ -220,14 +221,16 @@ def _given(definition: Any, name: str) -> _Definition:
         message, _, where = str(error).partition(" - at ")
         path = _PATH.search(where)
         field = path[1] if path else "definition"
-        problem = Problem(f"{field}: {message}.", fix="Give it as `cuebook parse --json` prints it.", code="unwritable")
+        problem = Problem(
+            f"{field}: {message}.", fix="Write it as `cuebook parse --json` prints it.", code="unwritable"
+        )
         raise Unwritable(name, [problem]) from None
     except RecursionError:
         raise Unwritable(name, [Problem("steps: branches are nested too deeply.", code="unwritable")]) from None
 
 
 def _refuse_surrogates(value: Any, name: str, path: str = "") -> None:
-    """Refuses lone surrogates such as `\\ud800`, which JSON can escape but no file can hold."""
+    """Refuses lone surrogates such as `\\ud800`, which JSON can escape but a file cannot contain."""
     if isinstance(value, dict):
         for key, one in value.items():
             _refuse_surrogates(one, name, f"{path}.{key}" if path else key)
@@ -240,7 +243,7 @@ def _refuse_surrogates(value: Any, name: str, path: str = "") -> None:
 
 
 def _refuse_branches(given: _Definition, name: str) -> None:
-    """Refuses branches that the comparison could not report by name."""
+    """Refuses branches for which the comparison could not name the field."""
     for number, step in enumerate(given.steps):
         for position, branch in enumerate(step.branches or []):
             where = f"steps[{number}].branches[{position}]"
@@ -254,7 +257,7 @@ def _refuse_branches(given: _Definition, name: str) -> None:
 
 
 def _sections(given: _Definition, tight: bool = False) -> Iterator[str]:
-    """The parts of the text, to be joined by blank lines. `tight` omits headings that the format adds by itself."""
+    """The parts of the text, to be joined by blank lines. `tight` omits headings that the format implies."""
     yield f"# {given.title}"
     if given.description:
         yield _prose(given.description)
@@ -308,7 +311,7 @@ def _marker(position: int, condition: _Condition | None) -> str:
 
 
 def _sub_heading(step: _Step, position: int, branch: _Branch, sub: _Step, tight: bool) -> str:
-    """The heading of a sub-step; empty if the format gives the same label and title by itself. Beyond z it must be."""
+    """The heading of a sub-step; empty if the format implies it. It must be empty beyond z."""
     letter = letters(position)
     synthetic = (f"{step.number}{letter}", f"Branch {letter}")
     said = sub.content or sub.prompt_ref or sub.output_var or sub.elicitation or sub.tool_call
@@ -374,9 +377,9 @@ _HINTS = {
     "content": "No line in it may be a heading, a directive or a branch marker, or end in whitespace.",
     "default": f"{_PLAIN}; in an input, also without ')'.",
     "options": f"{_PLAIN}; without ',' and ')' in an input, without quotes in a directive.",
-    "required": "It depends on the default: an input without one is required, and so is an enum.",
+    "required": "It depends on the default: an input without a default is required, and so is an enum.",
     "label": "It must be the step's number; for a sub-step, the number and one letter.",
-    "source": "It depends on what the playbook declares.",
+    "source": "It depends on the declarations of the playbook.",
     "is_branching": "It depends on the branches.",
     "output_options": "Only an enum has options.",
     "prompt_id": "It must be library:NAME, file:PATH, mcp:SERVER/NAME, {{variable}} or a bare name.",

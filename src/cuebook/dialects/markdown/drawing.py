@@ -1,4 +1,4 @@
-"""A Markdown playbook as boxes and arrows: questions, model calls, tools, and the branches between them."""
+"""A Markdown playbook as boxes and arrows: questions, model calls, tool calls, and the branches between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks the inputs of a run against the declarations of the playbook. Values are kept as text."""
+"""Checks the inputs of a run against the declarations of the playbook. Values are stored as text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Unfit(BadInput):
 
 
 def accept(book: Book, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All inputs as text, with defaults. Undeclared inputs are kept too; the run warns of them."""
+    """All inputs as text, with defaults. Undeclared inputs are kept, with a warning during the run."""
     accepted: dict[str, Any] = {}
     missing: list[DeclaredInput] = []
     wrong: list[str] = []
@@ -40,7 +40,7 @@ def accept(book: Book, given: Mapping[str, Any]) -> dict[str, Any]:
         try:
             accepted[declared.name] = fitting(declared, value)
         except Unfit as why:
-            own = f" (its default in line {declared.line})" if given.get(declared.name) is None else ""
+            own = f" (its default on line {declared.line})" if given.get(declared.name) is None else ""
             wrong.append(f"{declared.name} {why}{own}")
     for name, value in given.items():
         if name not in accepted and value is not None and not any(name == one.name for one in book.inputs):
@@ -68,7 +68,7 @@ def unknown(book: Book, inputs: Mapping[str, Any]) -> list[str]:
 
 
 def as_text(value: Any) -> str:
-    """The text of a plain value, as it is filled into placeholders."""
+    """A plain value as the text that replaces its placeholders."""
     if isinstance(value, str):
         try:
             value.encode()
@@ -114,4 +114,4 @@ def _described(declared: DeclaredInput) -> str:
 def _fix(missing: list[DeclaredInput], wrong: int) -> str:
     if not missing:
         return f"Correct {'it' if wrong == 1 else 'them'} and try again."
-    return f"Give {' '.join(f'--{declared.name} VALUE' for declared in missing)}."
+    return f"Pass {' '.join(f'--{declared.name} VALUE' for declared in missing)}."

@@ -22,14 +22,14 @@ class DeclaredInput(Input, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """`@output`: the name under which a step's result is kept."""
+    """`@output`: the name under which a step's result is stored."""
 
     name: str
     type: str = ""
-    """Empty if none is declared. The stored value is always text."""
+    """The declared type; empty if there is none. The stored value is always text."""
     options: tuple[str, ...] = ()
     extract: str = ""
-    """The field of a JSON object in the reply; its value is kept instead of the whole reply."""
+    """A field of a JSON object in the reply, whose value is stored instead of the whole reply."""
     line: int = 0
 
 
@@ -54,7 +54,7 @@ class ToolUse(msgspec.Struct, frozen=True):
 
 
 class PromptUse(msgspec.Struct, frozen=True):
-    """`@prompt`: a text that is put before the step's own."""
+    """`@prompt`: text that is inserted before the step's own text."""
 
     argument: str
     """As written: `library:name`, `file:path`, `mcp:server/name`, `{{variable}}`, or a bare name."""
@@ -70,7 +70,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 class Branch(msgspec.Struct, frozen=True):
     condition: Condition | None
-    """None for `else`."""
+    """The condition; None for `else`."""
     steps: tuple[Step, ...]
     line: int = 0
 
@@ -109,13 +109,13 @@ class Book(Document, msgspec.Struct, frozen=True):
     inputs: tuple[DeclaredInput, ...] = ()
     system: str = ""
     description: str = ""
-    """For people; no model sees it."""
+    """For people; it is not sent to models."""
     artifact_type: str = ""
     """One of `ARTIFACT_TYPES`, a placeholder that is filled in at the end of the run, or empty."""
     warnings: tuple[Problem, ...] = ()
     """The warnings that the format defines. `check` finds other likely mistakes."""
     faults: tuple[Problem, ...] = ()
-    """Errors of `check` that do not stop a run, although it will not do what is written."""
+    """Errors from `check` that do not stop a run, although the run will not do what the playbook says."""
 
     @property
     def plan(self) -> tuple[PlannedStep, ...]:
@@ -133,17 +133,17 @@ class Book(Document, msgspec.Struct, frozen=True):
                 yield from branch.steps
 
 
-# --- what a step does ---
+# --- properties of steps
 
 
 def branches_on_itself(book: Book, step: Step) -> bool:
-    """Whether the step runs before its branch is chosen: a condition refers to its output, not to an input of that name."""
+    """Whether the step runs before its branch is chosen, because a condition refers to its output and not to an input."""
     own = step.output.name if step.output is not None else ""
     return step.branches_on_itself and all(declared.name != own for declared in book.inputs)
 
 
 def reaches_branches(book: Book, step: Step) -> bool:
-    """Whether the branches can be taken. A step with a tool ignores its branches, unless they depend on the tool's result."""
+    """Whether the branches can be taken. A step with a tool ignores them, unless they depend on the tool's result."""
     return bool(step.branches) and (step.tool is None or branches_on_itself(book, step))
 
 

@@ -1,7 +1,7 @@
 """The state and the events of a Markdown run as the format defines them. Pure.
 
 The format defines ten keys of the pause state; the others are additions that readers may ignore. The event `reset` is an
-addition too: the format has no event for a reply that starts over.
+addition too, because the format has no event for a reply that starts over.
 """
 
 from __future__ import annotations
@@ -142,9 +142,9 @@ class _Fold:
         self._declared = frozenset(one.name for one in book.inputs)
         self._tops = frozenset(step.label for step in book.steps)
         self._open: list[tuple[str, str]] = []
-        """The label and title of each step that has begun and not ended."""
+        """The label and title of each step that has started but not ended."""
         self._inner: list[tuple[str, str]] = []
-        """The sub-steps that have begun in the outermost open step."""
+        """The sub-steps that have started in the outermost open step."""
         self._ended: list[str] = []
         self._repeated: set[str] = set()
         """Names that a person changed, until the program confirms the change."""
@@ -215,7 +215,7 @@ def _index_of(step: Step, label: str, title: str) -> int | None:
 
 
 def _number(book: Book, row: RunRow, wait: WaitRow | None) -> int | None:
-    """The number of the step that the run waits at, also within a sub-step; None if it does not wait."""
+    """The number of the step at which the run waits, even if it waits in a sub-step; None if it does not wait."""
     if row.status not in WAITING:
         return None
     label = wait.place.step if wait is not None and wait.place.step else row.step

@@ -1,4 +1,4 @@
-"""What the checker says of branches: markers, labels, and alternatives that are never chosen."""
+"""The checker's findings about branches: markers, labels, and alternatives that are never chosen."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.dialects.markdown.check.test_check import GREEN, INPUTS, START, USES,
         (("```", 'if kind == "green"', "```", "a", "```", "endif", "```"), [("branch_marker", 2), ("branch_marker", 6)]),
     ],
 )  # fmt: skip
-def test_a_block_that_cannot_be_meant(lines: tuple[str, ...], codes: list[tuple[str, int]]) -> None:
+def test_an_invalid_block_is_reported(lines: tuple[str, ...], codes: list[tuple[str, int]]) -> None:
     assert in_step(*lines) == codes
 
 
@@ -54,11 +54,11 @@ def test_a_block_that_cannot_be_meant(lines: tuple[str, ...], codes: list[tuple[
         ('Say `if kind == "green"` aloud.',),
     ],
 )
-def test_code_that_is_no_marker(lines: tuple[str, ...]) -> None:
+def test_code_that_is_not_a_marker(lines: tuple[str, ...]) -> None:
     assert in_step(*lines) == []
 
 
-def test_a_name_in_a_marker_that_is_none_is_used() -> None:
+def test_a_name_in_an_invalid_marker_counts_as_used() -> None:
     assert "unused_input" not in dict(in_step('``if kind == "green"``', "a", notes=True))
 
 
@@ -77,7 +77,7 @@ def test_a_name_in_a_marker_that_is_none_is_used() -> None:
         ("````else```", "```else```"),
     ],
 )  # fmt: skip
-def test_a_marker_that_is_none_is_corrected(marker: str, fix: str) -> None:
+def test_an_invalid_marker_is_corrected(marker: str, fix: str) -> None:
     one = the(f"{INPUTS}## STEP 1: A\n\n{USES}{marker}\nb\n", "branch_marker")
     assert (one.severity, one.line, one.fix) == ("error", START + 3, f"Write {fix}.")
 
@@ -89,16 +89,16 @@ def test_a_marker_that_is_none_is_corrected(marker: str, fix: str) -> None:
         '```if kind == "a" || "b"```', '```if hot and kind == "green"```', "```if a == b == c```",
     ],
 )  # fmt: skip
-def test_more_than_one_comparison_is_said_to_be_too_many(marker: str) -> None:
+def test_several_comparisons_in_a_marker_are_reported(marker: str) -> None:
     one = the(f"{INPUTS}## STEP 1: A\n\n{USES}{marker}\nb\n", "branch_marker")
-    assert one.fix.startswith("A marker can hold only one comparison with one text")
+    assert one.fix.startswith("A marker can contain only one comparison with one string")
     assert marker not in one.fix
 
 
-def test_quotes_within_the_text_of_a_condition_are_said_to_be_too_many() -> None:
+def test_quotes_within_the_string_of_a_condition_are_reported() -> None:
     text = f'{INPUTS}## STEP 1: A\n\n{USES}{GREEN}\na\n```elif kind == "]\\")"```\nb\n```endif```\n'
     one = the(text, "branch_marker")
-    assert one.fix == 'A text in a condition cannot contain quotes: write ```elif name == "value"```.'
+    assert one.fix == 'A string in a condition cannot contain quotes: write ```elif name == "value"```.'
 
 
 def test_more_sub_steps_than_letters() -> None:
@@ -191,12 +191,12 @@ def test_an_output_may_be_empty_or_none_of_its_options(conditions: tuple[str, ..
     assert found(SEVERITY % "\nx\n".join([*markers, "```endif```"])) == []
 
 
-def test_an_option_that_an_output_has_not_is_told_as_such() -> None:
+def test_an_unknown_option_of_an_output_is_reported() -> None:
     one = the(SEVERITY % '```if sev == "medium"```\nx\n```endif```', "unknown_option")
     assert (one.message, one.fix) == ("\"medium\" is not an option of 'sev'.", "Use one of: low, high.")
 
 
-def test_options_that_only_the_run_knows_may_be_anything() -> None:
+def test_options_that_are_known_only_during_a_run_may_be_anything() -> None:
     text = '# T\n\n## STEP 1: A\n\na\n@output(x)\n\n## STEP 2: B\n\n@elicit(select, "?", "{{x}}", "b")\n\n'
     assert found(text + '## STEP 3: C\n\n```if __elicit_step_2 == "c"```\nx\n```endif```\n') == []
 

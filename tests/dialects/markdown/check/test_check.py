@@ -1,4 +1,4 @@
-"""What the checker says of a playbook, and what it does not."""
+"""The findings of the checker, and the cases in which it finds nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def found(text: str, *, notes: bool = False) -> list[tuple[str, int | None]]:
 
 
 def in_step(*lines: str, notes: bool = False) -> list[tuple[str, int | None]]:
-    """What is found in a step that uses both inputs; its first given line is line 1."""
+    """The findings in a step that uses both inputs; its first given line is line 1."""
     text = f"{INPUTS}## STEP 1: Brew\n\n{USES}" + "\n".join(lines)
     return [(code, line - START - 2 if line else line) for code, line in found(text, notes=notes)]
 
@@ -53,7 +53,7 @@ def the(text: str, code: str) -> Finding:
         ('# T\n\n## STEP 1: A\n\n@elicit(select, "?", "a", default:"b")\n', [("elicit_default", 5), ("empty_step", 3)]),
     ],
 )
-def test_what_the_parser_says_is_among_it(text: str, codes: list[tuple[str, int | None]]) -> None:
+def test_problems_of_the_parser_are_included(text: str, codes: list[tuple[str, int | None]]) -> None:
     assert sorted(found(text)) == sorted(codes)
 
 
@@ -62,7 +62,7 @@ def test_a_document_that_was_read_before_is_not_read_again() -> None:
     assert check(text, "tea.md", book=parse(text, "tea.md")) == check(text, "tea.md")
 
 
-def test_nothing_is_said_of_a_good_playbook() -> None:
+def test_a_good_playbook_has_no_findings() -> None:
     text = f"""\
 {INPUTS}## STEP 1: Brew
 
@@ -167,10 +167,10 @@ def test_prose_has_headings_such_as_output() -> None:
     assert found("# Tea\n\n## STEP 1: Brew\n\n### Output\n\nBrew.\n", notes=True) == []
 
 
-def test_a_section_that_nobody_reads_is_noted() -> None:
+def test_an_ignored_section_is_noted() -> None:
     one = the("# Tea\n\n## STEP 1: Brew\n\nBrew.\n\n## Context\n\nx\n", "ignored_section")
     assert (one.severity, one.line, one.fix) == (
-        "note", 7, "If it belongs to the step above, write it with three '#'."
+        "note", 7, "If it belongs to the step above, use three '#'."
     )  # fmt: skip
 
 
@@ -178,7 +178,7 @@ def test_front_matter_is_noted() -> None:
     assert found("---\na: b\n---\n# Tea\n\n## STEP 1: Brew\n\nBrew.\n", notes=True) == [("front_matter", 1)]
 
 
-def test_a_section_that_stands_twice() -> None:
+def test_a_section_that_appears_twice() -> None:
     text = "# T\n\n## SYSTEM\n\na\n\n## SYSTEM\n\nb\n\n## STEP 1: A\n\na\n\n## OUTPUT\n\ntype: json\n\n## ARTIFACTS\n\ntype: json\n"
     assert found(text) == [("repeated_section", 3), ("repeated_section", 15)]
 
@@ -187,7 +187,7 @@ def test_an_artifact_without_a_type() -> None:
     assert found("# T\n\n## STEP 1: A\n\na\n\n## ARTIFACTS\n\n- type: json\n") == [("artifact_line", 7)]
 
 
-def test_an_artifact_whose_type_may_be_none() -> None:
+def test_an_artifact_whose_type_may_be_invalid() -> None:
     text = f"{INPUTS}## STEP 1: A\n\n{USES}\n## ARTIFACTS\n\n  type: {{{{kind}}}}\n"
     one = the(text, "artifact_type")
     assert (one.line, one.column, one.message) == (14, 9, "'kind' may be green, black, which is not an artifact type.")
@@ -231,7 +231,7 @@ def test_placeholders_in_system() -> None:
         ("- `x` (json): X", "input_type", "note"),
     ],
 )
-def test_an_input_that_cannot_be_meant(line: str, code: str, severity: str) -> None:
+def test_an_invalid_input_is_reported(line: str, code: str, severity: str) -> None:
     one = the(f"# T\n\n## INPUTS\n\n{line}\n\n## STEP 1: A\n\n{{{{x}}}}\n", code)
     assert (one.line, one.column, one.severity) == (5, 7, severity)
 
@@ -279,7 +279,7 @@ def test_an_input_that_cannot_be_meant(line: str, code: str, severity: str) -> N
         ("@tool(a)", "tool_arguments"),
     ],
 )
-def test_a_directive_that_cannot_be_meant(line: str, code: str) -> None:
+def test_an_invalid_directive_is_reported(line: str, code: str) -> None:
     codes = [one for one in in_step(line) if one[0] != "inline_directive" or code == one[0]]
     assert codes == [(code, 1)]
     assert all(one.fix for one in check(f"# T\n\n## STEP 1: A\n\na\n{line}\n", "t.md") if one.code == code)
@@ -293,7 +293,7 @@ def test_a_directive_that_cannot_be_meant(line: str, code: str) -> None:
         "@prompt(file:a..b/c.md)", "@prompt({{kind}})",
     ],
 )  # fmt: skip
-def test_a_line_that_may_well_be_meant(line: str) -> None:
+def test_a_line_that_may_be_intended_is_not_reported(line: str) -> None:
     assert in_step(line) == []
 
 
@@ -332,7 +332,7 @@ def test_a_directive_outside_a_step() -> None:
     assert found("# T\n\n## SYSTEM\n\n@output(x)\n\n## STEP 1: A\n\na\n") == [("misplaced_directive", 5)]
 
 
-def test_a_type_of_output_that_nobody_knows_is_noted() -> None:
+def test_an_unknown_output_type_is_noted() -> None:
     assert ("output_type", 1) in in_step("@output(x: strng)", notes=True)
 
 
@@ -362,7 +362,7 @@ def test_a_variable_that_nothing_declares(line: str, column: int, message: str) 
     assert one.severity == "warning"
 
 
-def test_a_variable_in_a_sub_step_is_told_with_its_label() -> None:
+def test_a_variable_in_a_sub_step_is_reported_with_its_label() -> None:
     text = f"{INPUTS}## STEP 1: A\n\n{GREEN}\n### STEP 1a: A\n\n a {{{{xyz}}}}\n```endif```\n"
     one = the(text, "unknown_variable")
     assert (one.message, one.line, one.column) == ('Step 1a references undeclared variable "{{xyz}}"', 13, 4)
@@ -374,7 +374,7 @@ def test_a_variable_in_the_type_of_the_artifact() -> None:
     assert (one.message, one.line, one.column) == ('Artifact type references undeclared variable "{{x}}"', 9, 7)
 
 
-def test_a_variable_with_a_default_of_its_own_needs_no_declaration() -> None:
+def test_a_variable_with_its_own_default_needs_no_declaration() -> None:
     assert in_step("{{x:string:y}}") == []
 
 
@@ -396,7 +396,7 @@ def test_a_variable_that_is_used_before_it_is_set(text: str, codes: list[tuple[s
     assert found(f"# T\n\n{text}") == codes
 
 
-def test_a_variable_of_another_branch_is_told_as_such() -> None:
+def test_a_variable_of_another_branch_is_reported() -> None:
     one = the(
         f"{INPUTS}## STEP 1: A\n\n{GREEN}\na\n@output(y)\n```else```\n{{{{y}}}}\n```endif```\n", "used_before_set"
     )
@@ -417,7 +417,7 @@ def test_outputs_of_the_same_name_are_noted_unless_only_one_of_them_runs() -> No
     assert ("duplicate_output", 7) in in_step(*within, notes=True)
 
 
-def test_what_nothing_uses_is_noted() -> None:
+def test_unused_names_are_noted() -> None:
     text = f"{INPUTS}## STEP 1: A\n\na\n@output(x)\n"
     assert found(text, notes=True) == [("unused_input", 5), ("unused_input", 6), ("unused_output", 11)]
 
@@ -533,5 +533,5 @@ LONG = 60_000
     ids=range(14),
 )  # fmt: skip
 def test_a_hostile_line_is_checked_in_time(line: str) -> None:
-    """With time in the square of the length each of these would take minutes, and the test's limit would end it."""
+    """In quadratic time, each of these would take minutes and exceed the test's time limit."""
     assert isinstance(check(f"# Tea\n\n## STEP 1: Brew\n\n{line}\n", "tea.md"), list)

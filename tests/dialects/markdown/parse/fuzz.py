@@ -25,8 +25,8 @@ MODULES = ("sections", "directives", "declarations", "branches", "parse", "conve
 
 
 def holds(text: str) -> None:
-    """Everything that must hold for any text; raises where it does not."""
-    # Imported late, so that atheris can look into the modules as they are loaded.
+    """Checks everything that must hold for any text, and raises if it does not."""
+    # Imported late, so that atheris can instrument the modules as they are loaded.
     from tests.dialects.markdown.check.test_check import assert_checked
     from tests.dialects.markdown.parse.test_parse import assert_read
     from tests.dialects.markdown.test_convert import assert_survives
@@ -36,7 +36,7 @@ def holds(text: str) -> None:
     assert_survives(text)
 
 
-# --- by chance --------------------------------------------------------------------------------------------
+# --- random -----------------------------------------------------------------------------------------------
 
 
 def mutated(chance: random.Random) -> str:
@@ -98,7 +98,7 @@ def kept(text: str) -> Path:
     return path
 
 
-# --- by coverage ------------------------------------------------------------------------------------------
+# --- coverage-guided ------------------------------------------------------------------------------------------
 
 
 def by_coverage(seconds: float, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""The short form of `make fuzz`: the command itself, for a moment, and what it does with a text that fails."""
+"""A short form of `make fuzz`: runs the command briefly, and checks what it does with a text that fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.dialects.markdown.strategies import HEAD
 ROOT = Path(__file__).resolve().parents[4]
 
 
-def test_changed_playbooks_end_in_a_document_or_in_our_own_words() -> None:
+def test_changed_playbooks_end_in_a_document_or_an_invalid_playbook_error() -> None:
     command = [sys.executable, "-m", "tests.dialects.markdown.parse.fuzz", "--seconds", "2", "--seed", "7", "--plain"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -1,4 +1,4 @@
-"""Reading a Markdown playbook."""
+"""Parsing a Markdown playbook."""
 
 from __future__ import annotations
 
@@ -112,10 +112,10 @@ def test_a_document_needs_a_step() -> None:
     assert [p.message for p in problems("# Tea\n\n## Brew\n")] == [wanted]
 
 
-def test_a_heading_that_is_nearly_a_step_is_named_when_there_is_no_other() -> None:
+def test_a_near_step_heading_is_named_if_there_are_no_steps() -> None:
     (found,) = problems("# Tea\n\n## Step 1: Brew\n\nBrew.\n")
     assert found.message.startswith("No steps found")
-    assert found.fix == "Line 3 looks like one: write it as '## STEP 1: Title'."
+    assert found.fix == "Line 3 looks like a step heading: write it as '## STEP 1: Title'."
 
 
 def test_steps_keep_their_numbers_and_their_order() -> None:
@@ -127,17 +127,17 @@ def test_steps_keep_their_numbers_and_their_order() -> None:
     ]
 
 
-def test_a_number_that_repeats_is_warned_of_once() -> None:
+def test_a_repeated_number_gives_one_warning() -> None:
     read = book("# Tea\n\n## STEP 1: A\n\n## STEP 1: B\n\n## STEP 2: C\n")
     assert [w.message for w in read.warnings] == ["Non-sequential step number: expected 2, got 1"]
 
 
-def test_a_number_that_no_reader_could_hold_is_no_step() -> None:
+def test_a_number_that_is_too_large_does_not_make_a_step() -> None:
     text = f"# Tea\n\n## STEP {'9' * 5000}: A\n\n## STEP 1: B\n"
     assert [step.title for step in book(text).steps] == ["B"]
 
 
-def test_sections_that_nobody_knows_are_skipped() -> None:
+def test_unknown_sections_are_skipped() -> None:
     assert len(book("# Tea\n\n## Notes\n\nNothing.\n\n## STEP 1: Brew\n\nBrew.\n").steps) == 1
 
 
@@ -162,7 +162,7 @@ def test_a_directive_that_is_taken_out_leaves_one_blank_line(lines: tuple[str, .
     assert step(*lines).content == content
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     text = "## INPUTS\n\n- `a` (string): x\n- `a` (text): y\n- b\n\n## STEP 1: Brew\n\n"
     found = problems(text + '@elicit(confirm, "?", default:"perhaps")\n')
     assert [(p.line, p.code) for p in found] == [(None, "F1"), (4, "F3"), (9, "elicit_default")]
@@ -177,7 +177,7 @@ def test_an_error_names_the_file_and_the_line() -> None:
         parse('# Tea\n\n## STEP 1: Brew\n\n@elicit(confirm, "?", default:"x")\n', "tea.md")
 
 
-def test_what_can_be_read_and_what_cannot_have_one_form() -> None:
+def test_valid_and_invalid_documents_have_the_same_form() -> None:
     good, bad = read(SMALL), read("# Tea\n")
     assert (good.valid, good.definition, good.errors) == (True, book(SMALL), ())
     assert (bad.valid, bad.definition, len(bad.errors)) == (False, None, 1)
@@ -230,7 +230,7 @@ def test_malformed_input_lines_give_a_warning_and_other_lines_none() -> None:
     ]
 
 
-def test_several_input_sections_are_one_wherever_they_stand() -> None:
+def test_several_input_sections_are_merged() -> None:
     text = "# Tea\n\n## INPUTS\n\n- `a` (string): x\n\n## STEP 1: Brew\n\n## INPUTS\n\n- `b` (string): y\n"
     assert [declared.name for declared in book(text).inputs] == ["a", "b"]
 
@@ -316,7 +316,7 @@ def test_a_question_of_an_unknown_type_is_left_out_with_a_warning() -> None:
 
 
 @pytest.mark.parametrize("rest", ['select, "?", "a", default:"A"', 'select, "?", default:""', 'confirm, default:""'])
-def test_a_default_that_is_no_answer_is_refused(rest: str) -> None:
+def test_a_default_that_is_not_a_valid_answer_is_refused(rest: str) -> None:
     (found,) = problems(f"# Tea\n\n## STEP 1: Brew\n\n@elicit({rest})\n")
     assert (found.line, found.code) == (5, "elicit_default")
 
@@ -350,7 +350,7 @@ def test_a_prompt_keeps_its_whole_argument(argument: str) -> None:
     assert (made.content, made.prompt) == ("", PromptUse(argument, 5))
 
 
-def test_a_prompt_from_nowhere_is_left_out() -> None:
+def test_a_prompt_with_an_unknown_scheme_is_left_out() -> None:
     text = "# T\n\n## STEP 1: A\n\na\n\n@prompt(bare)\n\n@prompt(https://example.org)\n\nb\n"
     parsed = read(text)
     assert parsed.definition is not None
@@ -449,7 +449,7 @@ def test_text_after_the_block_keeps_its_indent() -> None:
         "```elif kind == \"a\"```", "```else```", "```endif```", "### STEP 1a: A", "### STEP 1: A", "#### STEP 1a: A",
     ],
 )  # fmt: skip
-def test_a_marker_that_is_none_stays_in_the_text(marker: str) -> None:
+def test_an_invalid_marker_stays_in_the_text(marker: str) -> None:
     made = branching(f"a\n{marker}\nb\n")
     assert (made.content, made.branches) == (f"a\n{marker}\nb", ())
 
@@ -466,7 +466,7 @@ def test_a_block_that_is_not_closed_ends_with_its_step() -> None:
     assert (second.content, second.branches) == ("Out.", ())
 
 
-def test_a_second_block_goes_on_where_the_first_ended() -> None:
+def test_a_second_block_continues_the_first() -> None:
     made = branching('a\n```if kind == "1"```\nb\n```endif```\nc\n```if kind == "2"```\nd\n```endif```\ne\n')
     assert (made.content, [branch.steps[0].label for branch in made.branches]) == ("a\n\nc\n\ne", ["1a", "1b"])
 
@@ -544,7 +544,7 @@ def test_an_input_comes_before_an_output_of_the_same_name() -> None:
 FENCED = "# Tea\n\n## STEP 1: Brew\n\n```\n## STEP 2: Not meant\n@output(x)\n```\n\n## STEP 2: Serve\n\n~~~\n```\n~~~\n"
 
 
-def test_a_code_block_is_no_branch() -> None:
+def test_a_code_block_is_not_a_branch() -> None:
     made = step("```python", "if tea:", "    pour()", "```", "", "Mail me@output(now).")
     assert made.content.startswith("```python")
 
@@ -555,7 +555,7 @@ def test_a_heading_counts_inside_a_code_fence() -> None:
     ]  # fmt: skip
 
 
-def test_code_fences_are_respected_where_that_is_wanted() -> None:
+def test_code_fences_are_respected_on_request() -> None:
     read = parse(FENCED, "tea.md", fenced=True)
     assert [(s.title, s.output) for s in read.steps] == [("Brew", None), ("Serve", None)]
     assert read.steps[0].content == "```\n## STEP 2: Not meant\n@output(x)\n```"
@@ -618,7 +618,7 @@ LONG = 60_000
     ids=range(25),
 )  # fmt: skip
 def test_a_hostile_line_is_read_in_time(line: str) -> None:
-    """With time in the square of the length each of these would take minutes, and the test's limit would end it."""
+    """In quadratic time, each of these would take minutes and exceed the test's time limit."""
     assert isinstance(read(f"# Tea\n\n## STEP 1: Brew\n\n{line}\n"), Parsed)
 
 
@@ -646,6 +646,6 @@ def test_a_playbook_is_recognised_by_its_name_or_its_headings() -> None:
     assert not MARKDOWN.recognises("steps:\n  - one\n", "tea.yaml")
 
 
-def test_what_no_dialect_knows_is_refused() -> None:
+def test_a_text_that_no_dialect_recognises_is_refused() -> None:
     with pytest.raises(BadInput, match=r"tea\.yaml: this is not a playbook"):
         detect("steps:\n", "tea.yaml")

@@ -1,4 +1,4 @@
-"""Test vectors for reading: the format's published ones, where they lie beside the project, and our own."""
+"""Test vectors for parsing: our own, and the format's published ones if they are next to the project."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_one_defect_of_the_gallery_is_found_and_no_other(path: Path) -> None
 
 
 def assert_same(wanted: Any, got: Any, where: str) -> None:
-    """The rules of comparison that the format gives: what is absent is empty, and a line counts where both have one."""
+    """The format's rules of comparison: an absent field is empty, and lines are compared only if both have one."""
     if isinstance(wanted, dict) and isinstance(got, dict):
         for key in {*wanted, *got}:
             assert_same(wanted.get(key), got.get(key), f"{where}.{key}")

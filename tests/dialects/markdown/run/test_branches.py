@@ -1,4 +1,4 @@
-"""Branches: which one is taken, what its sub-steps are asked, and what a step that takes none leaves."""
+"""Branches: which one is taken, what its sub-steps ask, and what happens if no branch is taken."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ Close with {{routed}}.
 """
 
 
-async def test_the_first_branch_that_fits_runs_its_sub_steps_in_order(store: Store) -> None:
+async def test_the_first_matching_branch_runs_its_sub_steps_in_order(store: Store) -> None:
     harness = MarkdownHarness(store, ["Seen", "One, two", "Mended", "Closed"])
     row = await harness.run(ROUTE, {"kind": "bug"})
     assert row.status == "completed"
@@ -137,7 +137,7 @@ After: {{left}}.
 """
 
 
-async def test_a_step_without_a_fitting_branch_is_skipped_and_leaves_nothing(store: Store) -> None:
+async def test_a_step_without_a_matching_branch_is_skipped_and_sets_nothing(store: Store) -> None:
     harness = MarkdownHarness(store, ["Done"])
     row = await harness.run(NONE, {"kind": "b"}, breakpoints=("1",))
     assert row.status == "completed", "a step that did not complete has no breakpoint either"
@@ -148,7 +148,7 @@ async def test_a_step_without_a_fitting_branch_is_skipped_and_leaves_nothing(sto
     assert await harness.values(row.id) == {}
 
 
-async def test_an_undefined_variable_compares_as_nothing(store: Store) -> None:
+async def test_an_undefined_variable_compares_as_empty(store: Store) -> None:
     text = '# U\n\n## STEP 1: A\n\n```if nobody == ""```\n\nEmpty.\n\n```endif```\n\n## STEP 2: B\n\n```if nobody != "x"```\n\nOther.\n\n```endif```\n'
     harness = MarkdownHarness(store, ["One", "Two"])
     row = await harness.run(text)
@@ -299,7 +299,7 @@ async def test_a_step_that_branches_on_its_own_output_has_that_first(
     assert await harness.warnings(row.id) == []
 
 
-async def test_its_own_output_stays_where_no_branch_fits(store: Store) -> None:
+async def test_its_own_output_stays_if_no_branch_matches(store: Store) -> None:
     harness = MarkdownHarness(store, ["medium", "End"])
     row = await harness.run(OWN)
     assert await harness.steps(row.id) == {"1": "completed", "2": "completed"}
@@ -405,7 +405,7 @@ async def test_a_restart_from_a_sub_step_stays_in_its_branch(store: Store) -> No
     assert (await harness.service.replay(fork.id)).complete
 
 
-async def test_a_breakpoint_may_stand_at_a_sub_step(store: Store) -> None:
+async def test_a_breakpoint_may_be_at_a_sub_step(store: Store) -> None:
     harness = MarkdownHarness(store, ["Seen", "One", "Mended", "Closed"])
     row = await harness.run(ROUTE, {"kind": "bug"}, breakpoints=("2a", "2"))
     assert (row.status, row.step) == ("paused", "2a")
@@ -416,7 +416,7 @@ async def test_a_breakpoint_may_stand_at_a_sub_step(store: Store) -> None:
     assert (await harness.resume(row.id)).status == "completed"
 
 
-async def test_another_process_goes_on_inside_a_branch(tmp_path: Path) -> None:
+async def test_another_process_continues_inside_a_branch(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     harness = MarkdownHarness(SqliteStore(path), ["Seen", "One"])
     row = await harness.run(ROUTE, {"kind": "bug"}, breakpoints=("2a",))

@@ -1,4 +1,4 @@
-"""Questions to people: where a run waits, what becomes of an answer, and what happens when nobody is there."""
+"""Questions to people: where a run waits, what happens to an answer, and what happens in an unattended run."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_answers_are_data_in_the_system_message(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("said", "words"), [("long", "not one of the options"), ("", "not one of the options")])
-async def test_an_answer_that_is_no_option_is_refused_and_the_run_stays_waiting(
+async def test_an_answer_that_is_not_an_option_is_refused_and_the_run_keeps_waiting(
     store: Store, said: str, words: str
 ) -> None:
     harness = MarkdownHarness(store, ["Tea.", "Less tea."])
@@ -108,7 +108,7 @@ async def test_an_answer_that_is_no_option_is_refused_and_the_run_stays_waiting(
     assert (await harness.answer(row.id, "SHORT")).step == "4"
 
 
-async def test_a_confirmation_is_yes_or_no_and_no_goes_on_too(store: Store) -> None:
+async def test_a_confirmation_is_yes_or_no_and_no_continues_too(store: Store) -> None:
     harness = MarkdownHarness(store, ["Tea.", "Less tea.", "Out"])
     row = await harness.run(DRAFT)
     await harness.answer(row.id, "Less")
@@ -176,7 +176,7 @@ async def test_a_run_is_cancelled_while_it_waits(store: Store) -> None:
     }  # fmt: skip
 
 
-# --- nobody is there --------------------------------------------------------------------------------------
+# --- unattended runs --------------------------------------------------------------------------------------
 
 DEFAULTS = """\
 # Defaults
@@ -221,14 +221,14 @@ async def test_an_unattended_run_takes_defaults_then_the_plainest_answer(store: 
     assert await harness.events(row.id, WaitOpened) == []
 
 
-async def test_answers_given_beforehand_come_first(store: Store) -> None:
+async def test_answers_in_advance_come_first(store: Store) -> None:
     harness = MarkdownHarness(store)
     answers = {"1": "Bob", "3": "RED", "4": "all", "5": "No", "6": "two"}
     row = await harness.run(DEFAULTS, unattended=True, answers=answers)
     assert list((await harness.outputs(row.id)).values()) == ["Bob", "no", "red", "all", "no", "two", ""]
 
 
-async def test_an_answer_beforehand_that_does_not_fit_fails_the_step(store: Store) -> None:
+async def test_an_invalid_answer_in_advance_fails_the_step(store: Store) -> None:
     harness = MarkdownHarness(store)
     row = await harness.run(DEFAULTS, unattended=True, answers={"3": "blue"})
     assert (row.status, row.step) == ("failed", "3")
@@ -241,7 +241,7 @@ async def test_an_answer_beforehand_that_does_not_fit_fails_the_step(store: Stor
     assert (await harness.steps(row.id))["4"] == "skipped"
 
 
-async def test_a_person_is_still_asked_what_was_not_answered_beforehand(store: Store) -> None:
+async def test_a_person_is_still_asked_questions_without_an_answer_in_advance(store: Store) -> None:
     harness = MarkdownHarness(store)
     row = await harness.run(DEFAULTS, answers={"1": "Bob"})
     assert (row.status, row.step) == ("awaiting_input", "2")
@@ -278,8 +278,8 @@ async def test_breakpoints_are_passed_with_a_warning(store: Store) -> None:
     row = await harness.run(DRAFT, unattended=True, breakpoints=("1", "3"))
     assert row.status == "completed"
     assert await harness.warnings(row.id) == [
-        "The breakpoint after step 1 was passed: the run is unattended.",
-        "The breakpoint after step 3 was passed: the run is unattended.",
+        "The breakpoint after step 1 was skipped because the run is unattended.",
+        "The breakpoint after step 3 was skipped because the run is unattended.",
     ]
     assert (await harness.service.replay(row.id)).complete
 
@@ -287,7 +287,7 @@ async def test_breakpoints_are_passed_with_a_warning(store: Store) -> None:
 # --- odd questions ----------------------------------------------------------------------------------------
 
 
-async def test_a_choice_without_options_takes_any_answer_and_says_so(store: Store) -> None:
+async def test_a_choice_without_options_accepts_any_answer_with_a_warning(store: Store) -> None:
     harness = MarkdownHarness(store)
     row = await harness.run('# O\n\n## STEP 1: Ask\n\n@elicit(select, "Which?")\n')
     assert (await harness.wait(row.id)).type == "input"
@@ -308,7 +308,7 @@ async def test_a_placeholder_without_a_value_stays_in_the_question(store: Store)
     assert await harness.warnings(row.id) == ["Step 1: unknown variable 'who', so {{who}} was not replaced."]
 
 
-async def test_an_answer_is_not_lost_where_the_text_comes_to_nothing(store: Store) -> None:
+async def test_an_answer_is_not_lost_if_the_text_renders_to_nothing(store: Store) -> None:
     text = '# N\n\n## INPUTS\n\n- `notes` (string: none): x\n\n## STEP 1: Ask\n\n@elicit(input, "Which?")\n@output(way)\n\n{{notes}}\n'
     harness = MarkdownHarness(store)
     row = await harness.run(text, {"notes": ""})

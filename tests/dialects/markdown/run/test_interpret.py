@@ -91,7 +91,7 @@ async def test_inputs_fill_placeholders_and_outputs_never_do(store: Store) -> No
     assert "{{kind}}" in harness.system(1)
 
 
-async def test_a_placeholder_without_a_value_stays_and_is_warned_of(store: Store) -> None:
+async def test_a_placeholder_without_a_value_is_kept_with_a_warning(store: Store) -> None:
     harness = MarkdownHarness(store, ["One"])
     row = await harness.run("# Tea\n\n## STEP 1: A\n\nHello {{who}} and {{who}}.\n")
     assert harness.prompts == ["Hello {{who}} and {{who}}."]
@@ -109,7 +109,7 @@ async def test_warnings_of_the_playbook_and_unknown_inputs_are_events(store: Sto
     ]
 
 
-async def test_an_empty_step_is_skipped_and_nobody_is_asked(store: Store) -> None:
+async def test_an_empty_step_is_skipped_without_asking_a_model(store: Store) -> None:
     harness = MarkdownHarness(store, ["One"])
     row = await harness.run("# Tea\n\n## STEP 1: Nothing\n\n## STEP 2: A\n\nHello.\n")
     steps = (await harness.service.view(row.id)).steps
@@ -117,7 +117,7 @@ async def test_an_empty_step_is_skipped_and_nobody_is_asked(store: Store) -> Non
     assert harness.prompts == ["Hello."]
 
 
-async def test_steps_with_the_same_number_are_visits_of_their_own(store: Store) -> None:
+async def test_steps_with_the_same_number_are_separate_visits(store: Store) -> None:
     harness = MarkdownHarness(store, ["One", "Two"])
     row = await harness.run("# Tea\n\n## STEP 1: A\n\nFirst.\n\n## STEP 1: B\n\nSecond.\n")
     assert row.status == "completed"
@@ -273,7 +273,7 @@ async def test_a_restart_has_the_names_as_they_were_before_its_step(store: Store
     assert third.parent == second.id
 
 
-async def test_a_name_that_nobody_declared_gives_way_to_an_output(store: Store) -> None:
+async def test_an_output_replaces_an_undeclared_input(store: Store) -> None:
     harness = MarkdownHarness(store, ["fine", "{}", "Told"])
     row = await harness.run("# N\n\n## STEP 1: A\n\n{{x}}\n\n@output(x)\n\n## STEP 2: B\n\n{{x}}\n", {"x": "given"})
     assert row.status == "completed"
@@ -337,7 +337,7 @@ async def test_a_model_that_fails_fails_its_step_with_words_number_and_time(stor
     assert failed.finished is not None
 
 
-async def test_a_reply_that_was_cut_is_kept_and_warned_of(store: Store) -> None:
+async def test_a_truncated_reply_is_kept_with_a_warning(store: Store) -> None:
     harness = MarkdownHarness(store, [Says("Senc", finish="length"), "Hot", "Done"])
     row = await harness.run(TEA, max_tokens=2)
     assert row.status == "completed"
@@ -371,7 +371,7 @@ async def test_blank_text_is_not_sent(store: Store) -> None:
 
 
 class Brief:
-    """A model that says the same to everything. It keeps only the last request: together they would fill the memory."""
+    """A model that always gives the same reply. It keeps only the last request, because all of them would fill the memory."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -385,7 +385,7 @@ class Brief:
 
 @pytest.mark.parametrize(("body", "asks"), [("x", True), ("@elicit(input)", False)])
 async def test_very_many_steps_are_run(body: str, asks: bool) -> None:
-    """In the thorough form as many as fit into a playbook."""
+    """The thorough form runs as many steps as fit into a playbook."""
     pieces, size, number = ["# Many\n"], 7, 0
     while size + len(piece := f"## STEP {number + 1}: A\n{body}\n") <= many(50_000, 200_000):
         number, size = number + 1, size + len(piece)

@@ -1,4 +1,4 @@
-"""The order of what a step does, and every state that a run and its steps go through."""
+"""The order of a step's actions, and every state that a run and its steps go through."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ ENDS = ("bad_arguments", "outside_root", "no_such_tool", "reply_empty")
 @given(TEXTS, st.lists(REPLIES, min_size=1, max_size=4))
 def test_whatever_can_be_read_runs_to_an_end_and_replays(text: str, replies: list[str]) -> None:
     book = read(text).definition
-    if book is not None and "\udc80" not in text:  # which no file can hold
+    if book is not None and "\udc80" not in text:  # which a file cannot contain
         needed = {one.name: (*one.options, "1")[0] for one in book.inputs if one.required}
         asyncio.run(run_to_its_end(text, needed, replies))
 
@@ -169,7 +169,7 @@ async def run_to_its_end(text: str, inputs: dict[str, str], replies: list[str]) 
     try:
         row = await harness.run(text, inputs, unattended=True)
     except BadInput:
-        return  # an enum without options, or a default that does not fit
+        return  # an enum without options, or an invalid default
     if row.status != "completed":
         assert row.error is not None
         assert (row.status, row.error.code) in [("failed", code) for code in ENDS]

@@ -1,4 +1,4 @@
-"""What is kept of a reply: fields found from its end, and options in their declared spelling."""
+"""The stored part of a reply: fields, searched from its end, and options in their declared spelling."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ FENCED = 'Here:\n\n```json\n{"f": "fenced"}\n```\n'
         ('{"f": "half \\ud83d pair \\ud83d\\ude00"}', "half � pair 😀"),
     ],
 )
-def test_a_field_is_found_wherever_it_stands(reply: str, value: str) -> None:
+def test_a_field_is_found_anywhere_in_the_reply(reply: str, value: str) -> None:
     assert extracted(reply, "f").value == value
     assert extracted(reply, "f").warnings == ()
 
@@ -58,13 +58,13 @@ def test_a_field_is_found_wherever_it_stands(reply: str, value: str) -> None:
 @pytest.mark.parametrize(
     "reply", ["no JSON", "", '{"g": 1}', '{"f": NaN}', '{"f": [-1e999]}', '{"f": 1', '"f"', '["f"]', '{"f": "x" "y"}']
 )
-def test_the_whole_reply_is_kept_where_there_is_no_such_field(reply: str) -> None:
+def test_the_whole_reply_is_kept_if_there_is_no_such_field(reply: str) -> None:
     found = extracted(reply, "f")
     assert found.value == reply
     assert found.warnings == ('no JSON object in the reply has a field "f", so the whole reply is kept.',)
 
 
-def test_null_is_nothing_and_is_said() -> None:
+def test_null_is_empty_and_gives_a_warning() -> None:
     found = extracted('{"f": null}', "f")
     assert (found.value, found.warnings) == ("", ('the field "f" is null, so nothing is kept.',))
 
@@ -110,16 +110,16 @@ def test_an_option_is_recognised_and_kept_as_declared(said: str, option: str | N
     assert option_in(said, OPTIONS) == option
 
 
-def test_options_that_differ_by_case_are_told_apart() -> None:
+def test_options_that_differ_by_case_are_distinguished() -> None:
     assert [option_in(said, ("A", "a")) for said in ("a", "A", "a.")] == ["a", "A", "a"]
 
 
-def test_a_value_that_is_no_option_is_kept_and_warned_of() -> None:
+def test_a_value_that_is_not_an_option_is_kept_with_a_warning() -> None:
     found = capture(Output("s", "enum", ("low", "high")), "perhaps")
     assert (found.value, found.warnings) == ("perhaps", ('"perhaps" is not one of low, high; it is kept unchanged.',))
 
 
-def test_an_extracted_value_is_held_against_the_options_too() -> None:
+def test_an_extracted_value_is_compared_with_the_options_too() -> None:
     output = Output("s", "enum", ("low", "high"), "level")
     assert capture(output, '{"level": "HIGH"}').value == "high"
     assert capture(output, "High.").value == "high", "also where the reply is the bare option"
@@ -131,7 +131,7 @@ def test_other_types_change_nothing_of_what_is_kept(type_: str) -> None:
     assert capture(Output("s", type_), " Yes.\n").value == " Yes.\n"
 
 
-async def test_what_was_not_found_is_a_warning_of_the_step(store: Store) -> None:
+async def test_a_missing_field_is_a_warning_of_the_step(store: Store) -> None:
     text = '# E\n\n## STEP 1: A\n\nAsk.\n\n@output(level: enum, "low", "high", extract:"level")\n\n## STEP 2: B\n\n{{level}}\n'
     harness = MarkdownHarness(store, ["I cannot say.", "End"])
     row = await harness.run(text)

@@ -1,4 +1,4 @@
-"""Placeholders are filled in once, from left to right, and never again."""
+"""Placeholders are replaced in a single pass, from left to right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`@prompt`: texts from elsewhere that go before a step's own, and the ways that must not lead anywhere."""
+"""`@prompt`: texts that are inserted before a step's own, and paths that must be refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.dialects.markdown.harness import MarkdownHarness
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A playbook's folder with a library and files; beside it lies what nobody may read."""
+    """A playbook's folder with a library and files. The files next to it must not be read."""
     made = tmp_path / "books"
     (made / "library").mkdir(parents=True)
     (made / "library" / "review.md").write_text("\nReview {{what}} like a {{who}}.\n\n")
@@ -98,7 +98,7 @@ async def test_the_warning_says_what_was_looked_for_and_what_may_be_meant(store:
     assert words.endswith("Did you mean review?")
 
 
-async def test_a_step_of_nothing_but_a_missing_prompt_is_skipped(store: Store, folder: Path) -> None:
+async def test_a_step_with_only_a_missing_prompt_is_skipped(store: Store, folder: Path) -> None:
     harness = MarkdownHarness(store, folder=folder)
     row = await harness.run(book("library:nothing", ""))
     assert row.status == "completed"
@@ -123,10 +123,10 @@ async def test_a_step_of_nothing_but_a_missing_prompt_is_skipped(store: Store, f
         ("file:{{way}}", "a\0b", "contains a NUL character"),
         ("mcp:server/{{way}}", "../x", "contains '..'"),
         ("mcp:/name", "", "is absolute"),
-        ("file:link.md", "", "leads out of its root by a link"),
+        ("file:link.md", "", "leads out of its root through a link"),
     ],
 )
-async def test_a_path_that_leads_elsewhere_fails_the_step(
+async def test_a_path_outside_the_folder_fails_the_step(
     store: Store, folder: Path, argument: str, value: str, why: str
 ) -> None:
     harness = MarkdownHarness(store, ["Never"], folder=folder)
@@ -141,12 +141,12 @@ async def test_a_path_that_leads_elsewhere_fails_the_step(
 @pytest.mark.parametrize(
     ("argument", "code"), [("file:deep", "unusable"), ("file:style.md/x", "unusable"), ("file:binary.md", "not_text")]
 )
-async def test_a_file_that_is_no_text_fails_the_step(store: Store, folder: Path, argument: str, code: str) -> None:
+async def test_a_file_that_is_not_text_fails_the_step(store: Store, folder: Path, argument: str, code: str) -> None:
     row = await MarkdownHarness(store, ["Never"], folder=folder).run(book(argument))
     assert (row.status, row.error and row.error.code) == ("failed", code)
 
 
-def test_a_scheme_that_nobody_knows_is_left_out() -> None:
+def test_a_prompt_with_an_unknown_scheme_is_left_out() -> None:
     program = resolve("1", PromptUse("ftp:somewhere"), {})
     warned = next(program)
     assert isinstance(warned, Warned)
@@ -173,7 +173,7 @@ async def test_a_models_output_as_a_prompt_pulls_in_nothing(store: Store, folder
     assert harness.prompts[1] == "Say {{secret}}\n\nThen Say {{secret}}."
 
 
-async def test_a_text_that_changes_meanwhile_is_read_once(store: Store, folder: Path) -> None:
+async def test_a_text_that_changes_during_the_run_is_read_once(store: Store, folder: Path) -> None:
     text = book("file:style.md") + '\n## STEP 2: B\n\n@elicit(confirm, "Go on?")\n'
     harness = MarkdownHarness(store, ["Done"], folder=folder)
     row = await harness.run(text)
@@ -234,7 +234,7 @@ async def test_a_question_with_a_prompt_asks_the_model_too(store: Store, folder:
         (Failed("timeout", "The server did not answer."), "failed"),
     ],
 )
-async def test_only_what_is_not_there_is_passed_over(store: Store, failed: Failed, status: str) -> None:
+async def test_only_a_missing_prompt_is_left_out(store: Store, failed: Failed, status: str) -> None:
     class Refusing:
         async def perform(self, effect: ReadSource, call: object) -> Failed:
             assert effect.source == "mcp:server/name"
@@ -249,7 +249,7 @@ async def test_only_what_is_not_there_is_passed_over(store: Store, failed: Faile
         assert (row.error and row.error.message) == failed.message
 
 
-async def test_where_nothing_can_be_read_a_prompt_is_not_found(store: Store) -> None:
+async def test_without_readable_sources_a_prompt_is_not_found(store: Store) -> None:
     harness = MarkdownHarness(store, ["Done"])
     row = await harness.run(book("library:review"))
     assert (row.status, harness.prompts) == ("completed", ["Do it."])

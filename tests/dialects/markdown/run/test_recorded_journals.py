@@ -1,4 +1,4 @@
-"""Runs that earlier releases began go on as they would have: their journals, recorded then, replay and resume."""
+"""Journals recorded by earlier releases replay and resume as they would have then."""
 
 from __future__ import annotations
 

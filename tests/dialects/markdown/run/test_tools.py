@@ -1,4 +1,4 @@
-"""Tools as steps: which one is called, with what, and what becomes of its result or failure."""
+"""Tools as steps: which tool is called, with which arguments, and what happens to its result or failure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_values_are_filled_into_the_arguments(template: str, arguments: dict[str
     assert fill(template, VALUES, TYPES).arguments == arguments
 
 
-def test_what_has_no_value_stays_in_its_string_and_is_told() -> None:
+def test_a_placeholder_without_a_value_stays_in_its_string_and_is_reported() -> None:
     filled = fill('{"q": "{{who}} and {{who}}", "n": {{n}}}', VALUES, TYPES)
     assert (filled.arguments, filled.unresolved) == ({"q": "{{who}} and {{who}}", "n": 5}, ("who",))
     assert fill('{"q": "{{who}}"}', VALUES, TYPES).unresolved == ("who",)
@@ -128,7 +128,7 @@ The mean is {{mean}}.
 
 
 class Analytics:
-    """A tool that notes its calls and answers from a list."""
+    """A tool that records its calls and answers from a list."""
 
     def __init__(self, *results: Any) -> None:
         self.calls: list[dict[str, Any]] = []
@@ -177,7 +177,7 @@ async def test_a_tool_that_fails_fails_the_run_and_is_retried_alone(store: Store
     assert harness.prompts == ["The mean is 3."]
 
 
-async def test_arguments_that_are_no_json_fail_the_step_before_anything_is_called(store: Store) -> None:
+async def test_arguments_that_are_not_json_fail_the_step_before_the_call(store: Store) -> None:
     analytics = Analytics("never")
     harness = MarkdownHarness(store, servers=analytics.servers)
     row = await harness.run("# M\n\n## STEP 1: Fetch\n\n@tool(analytics, get_metrics, {metric: {{x}}})\n")
@@ -190,7 +190,7 @@ async def test_arguments_that_are_no_json_fail_the_step_before_anything_is_calle
     assert analytics.calls == []
 
 
-async def test_a_tool_that_is_not_there_is_named_with_those_that_are(store: Store) -> None:
+async def test_an_unknown_tool_is_reported_with_the_available_tools(store: Store) -> None:
     harness = MarkdownHarness(store, servers=Analytics("x").servers)
     row = await harness.run("# M\n\n## STEP 1: Fetch\n\n@tool(analytics, get_metric)\n")
     assert row.status == "failed"

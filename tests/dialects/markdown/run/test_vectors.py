@@ -1,4 +1,4 @@
-"""Our execution vectors: what a run of each playbook must call, tell and come to. Their README says how they are read."""
+"""Our execution vectors: the calls, events and result of each playbook's run. Their README explains the format."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def book_of(path: Path) -> str:
 
 
 class Tools:
-    """Gives each tool's results in order."""
+    """Returns each tool's results in order."""
 
     def __init__(self, results: Mapping[str, list[Any]]) -> None:
         self._left = {name: list(values) for name, values in results.items()}
@@ -57,7 +57,7 @@ class Tools:
 
 
 class Prompts:
-    """Gives the prompts that there are."""
+    """Returns the available prompts."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = {reference.replace("library:", "prompt:"): text for reference, text in texts.items()}
@@ -195,7 +195,7 @@ async def compare(stage: Stage, row: RunRow, expect: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("path", FOUND, ids=name_of)
-def test_a_vector_says_nothing_that_is_not_described(path: Path) -> None:
+def test_a_vector_has_only_documented_fields(path: Path) -> None:
     case = case_of(path)
     assert set(case) <= GIVEN
     assert set(case["expect"]) <= EXPECTED

@@ -1,4 +1,4 @@
-"""Checks a Markdown playbook without running it: the problems that the parser reports, and those that the format ignores."""
+"""Checks a Markdown playbook without running it, and reports also mistakes that the format silently ignores."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _PARSED = {
     "W3": "artifact_type",
     "W5": "elicit_type",
 }
-"""The finding code for each problem of the parser. W4 is left out, because `variables` reports it in more detail."""
+"""The finding code for each parser problem. W4 is left out, because `variables` reports it in more detail."""
 
 _FIXES = {
     "step_number": "Number the steps 1, 2, 3. They run in document order regardless of their numbers.",
     "artifact_type": "Use one of them.",
 }
-"""Fixes for problems to which the parser gives none."""
+"""Fixes for problems that the parser reports without a fix."""
 
 
 def check(text: str, name: str, *, book: Book | None = None) -> list[Finding]:

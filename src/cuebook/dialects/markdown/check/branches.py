@@ -53,7 +53,7 @@ def named_in_markers(material: Material) -> set[str]:
 
 
 def _near(draft: StepDraft, material: Material) -> dict[int, tuple[str, str]]:
-    """The rows that are probably meant as branch markers: the keyword of each, and the text after it."""
+    """The rows that are probably meant as branch markers, each with its keyword and the text after it."""
     found: dict[int, tuple[str, str]] = {}
     for odd in draft.oddities:
         near = _MARKER.fullmatch(material.rows[odd.index].strip()) if odd.kind == "unread" else None
@@ -81,7 +81,7 @@ def _in_code(draft: StepDraft, material: Material) -> Iterator[tuple[int, str]]:
 
 
 def _markers(draft: StepDraft, material: Material, declared: Mapping[str, DeclaredInput]) -> Iterator[Finding]:
-    meant = False  # the author meant a malformed `if` to open a block, so its other markers are not stray
+    meant = False  # a malformed `if` was meant to open a block, so the markers after it are not stray
     near = _near(draft, material)
     ended = any(word in _ENDS for word, _ in near.values())
     odd = [(odd.index, odd.kind) for odd in draft.oddities if odd.kind != "unread"]
@@ -104,14 +104,14 @@ def _markers(draft: StepDraft, material: Material, declared: Mapping[str, Declar
             case "stray_marker":
                 meant = text != "```endif```"
             case "nested_if":
-                message = "A nested branch block is read as another alternative of the outer block."
+                message = "A nested branch block is treated as another alternative of the outer block."
                 yield found("nested_if", message, *at, "Close the outer block first, or branch in a separate step.")
             case "second_block":
-                message = "A second branch block in a step is read as further alternatives of the first."
+                message = "A second branch block in a step is treated as more alternatives of the first."
                 yield found("second_block", message, *at, "Move it into a separate step.")
             case "missing_endif" if not ended:
                 message = "The branch block is not closed; it ends with the step."
-                yield found("missing_endif", message, *at, "Write ```endif``` where it ends.")
+                yield found("missing_endif", message, *at, "Add ```endif``` where it ends.")
             case "substep_outside":
                 message = f"'{shown(text)}' is outside a branch, so it is plain text."
                 fix = "Make it a step ('## STEP ...'), or put it between ```if ...``` and ```endif```."
@@ -126,7 +126,7 @@ def _marker_fix(word: str, rest: str, declared: Mapping[str, DeclaredInput]) -> 
     exact = "if" if word == "if" else "elif"
     form = f'```{exact} name == "value"```'
     if _several(rest):
-        return f"A marker can hold only one comparison with one text: write {form}, or add another step that branches."
+        return f"A marker can contain only one comparison with one string: write {form}, or add another step that branches."
     compared = _COMPARED.fullmatch(rest)
     if compared is None:
         return f"Write {form}."
@@ -139,7 +139,7 @@ def _marker_fix(word: str, rest: str, declared: Mapping[str, DeclaredInput]) -> 
     sign = "!=" if operator and (operator == "!=" or "not" in operator.lower()) else "=="
     value = value.strip().strip(_QUOTES)
     if '"' in value:
-        return f"A text in a condition cannot contain quotes: write {form}."
+        return f"A string in a condition cannot contain quotes: write {form}."
     return f'Write ```{exact} {name} {sign} "{shown(value)}"```.'
 
 
@@ -168,7 +168,7 @@ def _labels(draft: StepDraft, unit: Unit) -> Iterator[Finding]:
                 yield found("substep_label", message, sub.index + 1, 1, fix)
             elif seen[sub.label] == 2:
                 message = f"Two sub-steps of step {number} are labelled {sub.label}."
-                yield found("substep_label", message, sub.index + 1, 1, "Give each a different letter.")
+                yield found("substep_label", message, sub.index + 1, 1, "Use a different letter for each.")
     if total > 26:
         message = f"Step {unit.label} has {total} sub-steps, but there are only 26 letters to label them."
         yield found("many_branches", message, unit.line, 1, "Split it into several steps.")
@@ -188,18 +188,18 @@ def _leads(draft: StepDraft, material: Material) -> Iterator[Finding]:
                 "empty_branch",
                 message,
                 *at,
-                "Add instructions, or remove the branch: without a match, the step is skipped.",
+                "Add instructions, or remove the branch: if no branch matches, the step is skipped.",
             )
 
 
-# --- which branches can be chosen ---------------------------------------------------------------------------
+# --- unreachable branches -----------------------------------------------------------------------------------
 
 
 class _Left(msgspec.Struct):
     """The values that a variable may still have after all earlier conditions failed."""
 
     among: frozenset[str] | None
-    """None: any value."""
+    """None means any value."""
     without: set[str] = set()
     """Values that earlier conditions have ruled out."""
 
@@ -230,7 +230,7 @@ def _reach(unit: Unit, domains: _Domains, material: Material) -> Iterator[Findin
             yield found("unreachable_branch", f"This branch is never chosen: {closed}.", *at, fix)
             continue
         if branch.condition is None:
-            alive, closed = False, f"the else in line {at[0]} covers all other cases"
+            alive, closed = False, f"the else on line {at[0]} covers all other cases"
             continue
         variable, operator, value = branch.condition
         domain = domains.of(variable)
@@ -239,7 +239,9 @@ def _reach(unit: Unit, domains: _Domains, material: Material) -> Iterator[Findin
             continue
         known = left.setdefault(variable, _Left(domain.values if domain is not None and domain.closed else None))
         if not known.allows(operator, value):
-            message = f'This branch is never chosen: if {variable} {operator} "{shown(value)}", an earlier branch is.'
+            message = (
+                f'This branch is never chosen: if {variable} {operator} "{shown(value)}", an earlier branch is chosen.'
+            )
             yield found("unreachable_branch", message, *at, "Correct the condition, or remove the branch.")
         if not known.fail(operator, value):
             alive, closed = False, "the earlier conditions cover all cases"

@@ -1,4 +1,4 @@
-"""Checks directives: malformed, incomplete and conflicting ones."""
+"""Finds malformed, incomplete and conflicting directives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _INLINE = re.compile(r"(?<=\s)@(output|elicit|prompt|tool)\(", re.ASCII | re.IGN
 _QUOTED = re.compile(r'"[^"]*"')
 _DEFAULT = re.compile(r"\bdefault\s*[:=]", re.ASCII)
 _DEFAULTED = re.compile(r'default:"(?:[^"\\]|\\.)*"\s*$', re.ASCII)
-_IN_QUOTES = "Put every text in double quotes; inside it, use single quotes."
+_IN_QUOTES = "Put every string in double quotes; inside it, use single quotes."
 _TYPED = re.compile(r"@output\(\w+\s*:\s*(\w+)", re.ASCII)
 _LIBRARY = re.compile(r"[a-zA-Z0-9\-]+")
 _DRIVE = re.compile(r"[a-zA-Z]:")
@@ -54,9 +54,7 @@ def _one(directive: Directive, material: Material) -> Iterator[Finding]:
             message = f"Unknown prompt scheme '{shown(directive.said)}:': the prompt is left out."
             yield found("prompt_scheme", message, *at, f"Use {', '.join(f'{s}:' for s in SCHEMES)} or a bare name.")
         case "tool_arguments":
-            message = (
-                f"@tool needs a connection and a tool, got only '{shown(directive.said)}': the line has no effect."
-            )
+            message = f"@tool needs a connection and a tool, got only '{shown(directive.said)}', so it has no effect."
             yield found("tool_arguments", message, *at, _form("tool"))
     match directive.use:
         case Output():
@@ -76,11 +74,11 @@ def _form(kind: str) -> str:
 def _output(output: Output, row: str, at: tuple[int, int]) -> Iterator[Finding]:
     typed = _TYPED.search(row)
     if typed is not None and typed[1].lower() not in OUTPUT_TYPES:
-        message = f"'{shown(typed[1])}' is not an output type: {output.name} is read as string."
+        message = f"'{shown(typed[1])}' is not an output type, so '{output.name}' is a string."
         yield found("output_type", message, *at, "Use string, text, number, boolean, enum or json.")
     offered = len(_QUOTED.findall(row)) - bool(output.extract)
     if output.type == "enum" and not output.options:
-        fix = f'Name them: @output({output.name}: enum, "one", "two").'
+        fix = f'List them: @output({output.name}: enum, "one", "two").'
         yield found("output_options", f"The enum output '{output.name}' has no options.", *at, fix)
     elif output.type != "enum" and offered:
         fix = f"Write @output({output.name}: enum, ...)."
@@ -89,11 +87,11 @@ def _output(output: Output, row: str, at: tuple[int, int]) -> Iterator[Finding]:
 
 def _elicitation(asked: Elicitation, row: str, at: tuple[int, int]) -> Iterator[Finding]:
     if not asked.prompt.strip():
-        single = " Only double quotes count." if "'" in row else ""
+        single = " Single quotes do not count." if "'" in row else ""
         fix = f'Write @elicit({asked.type}, "Question?").{single}'
         yield found("elicit_prompt", "The question has no text.", *at, fix)
     if asked.type == "select" and not asked.options:
-        fix = 'Name them: @elicit(select, "Which?", "one", "two").'
+        fix = 'List them: @elicit(select, "Which?", "one", "two").'
         yield found("select_options", "The select question has no options.", *at, fix)
     elif any(not option.strip() for option in asked.options):
         yield found("elicit_empty", "One of the options is empty.", *at, _IN_QUOTES)
@@ -127,15 +125,22 @@ def _prompt(prompt: PromptUse, at: tuple[int, int]) -> Iterator[Finding]:
     # The values of placeholders are unknown before a run.
     known = _without_placeholders(name, "x")
     if scheme in ("file", "") and (why := _leaves(known.strip())):
-        message = f"@prompt({shown(prompt.argument)}) {why}: the step fails."
-        yield found("prompt_path", message, *at, "Name a file in the playbook's folder or below, with '/'.")
+        message = f"@prompt({shown(prompt.argument)}) {why}, so the step fails."
+        yield found(
+            "prompt_path", message, *at, "Use a file in the playbook's folder or below, with '/' as the separator."
+        )
     elif scheme == "file" and not known.strip():
-        yield found("prompt_name", "@prompt(file:) names no file.", *at, "Name one: @prompt(file:prompts/tone.md).")
+        yield found(
+            "prompt_name",
+            "@prompt(file:) does not name a file.",
+            *at,
+            "Add a path, as in @prompt(file:prompts/tone.md).",
+        )
     elif scheme == "library" and not _LIBRARY.fullmatch(known):
         message = f"'{shown(name)}' is not a valid prompt name."
         yield found("prompt_name", message, *at, "Use letters, digits and hyphens.")
     elif scheme == "mcp" and not all(part.strip() for part in (known.partition("/")[0], known.partition("/")[2])):
-        message = f"'{shown(name)}' does not name a prompt of a server."
+        message = f"'{shown(name)}' is not the name of a server's prompt."
         yield found("prompt_name", message, *at, "Write @prompt(mcp:server/prompt-name).")
 
 
@@ -158,7 +163,7 @@ def _without_placeholders(text: str, instead: str) -> str:
 
 def _tool(tool: ToolUse, at: tuple[int, int]) -> Iterator[Finding]:
     if not SERVER_NAME.fullmatch(tool.connection):
-        message = f"No connection can be named '{shown(tool.connection)}': the step fails."
+        message = f"A connection cannot be named '{shown(tool.connection)}', so the step fails."
         yield found("tool_connection", message, *at, HOW_NAMED)
     any_value = {placeholder.name: "1" for placeholder in placeholders(tool.arguments)}
     try:
@@ -175,7 +180,7 @@ def _repeated(unit: Unit, material: Material) -> Iterator[Finding]:
             continue
         if directive.kind in last:
             line = last[directive.kind]
-            message = f"@{directive.kind} in line {directive.line} replaces this one."
+            message = f"@{directive.kind} on line {directive.line} replaces this one."
             yield found("repeated_directive", message, line, material.column(line - 1), "Keep one of them.")
         last[directive.kind] = directive.line
 
@@ -194,17 +199,17 @@ def _together(unit: Unit, material: Material) -> Iterator[Finding]:
         yield found("tool_with_elicit", message, *at, "Ask in a separate step before this one.")
     if unit.prompt is not None:
         message = f"Step {unit.label} has a tool and a prompt; the prompt has no effect."
-        yield found("tool_with_prompt", message, *at, "Use the prompt in the step after it.")
+        yield found("tool_with_prompt", message, *at, "Use the prompt in the next step.")
     if unit.branches and not unit.branches_on_itself:
         message = f"Step {unit.label} calls a tool, so its branches are never reached."
-        yield found("tool_on_branching", message, *at, "Call the tool in a step before it.")
+        yield found("tool_on_branching", message, *at, "Call the tool in an earlier step.")
     elif unit.content and not unit.branches:
         message = f"Step {unit.label} calls a tool, so its text is ignored."
         yield found("tool_text", message, *at, "Move the instructions for a model to the next step.")
 
 
 def _nearly(material: Material) -> Iterator[Finding]:
-    """Lines of a step that resemble a directive."""
+    """Finds lines that resemble a directive."""
     for draft in material.drafts:
         marks = set(draft.section.marks)
         for index in range(draft.section.start, draft.section.end):
@@ -217,6 +222,6 @@ def _nearly(material: Material) -> Iterator[Finding]:
                 column = material.column(index)
                 yield found("malformed_directive", message, index + 1, column, _form(near[1].lower()))
             elif (inline := _INLINE.search(row)) is not None and row.endswith(")"):
-                message = f"@{inline[1]} is within a line of text, so it is plain text."
+                message = f"@{inline[1]} is not alone on its line, so it is plain text."
                 fix = "Put it on a separate line."
                 yield found("inline_directive", message, index + 1, inline.start() + 1, fix)

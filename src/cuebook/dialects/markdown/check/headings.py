@@ -62,7 +62,7 @@ def _near_step(row: str, in_block: bool) -> tuple[str, str] | None:
         return None
     marks, text = heading[1], heading[2].strip(_EMPHASIS)
     wanted = _numbered(text, in_block) or _unnumbered(text, in_block)
-    # Prose has headings such as "### Step 1"; only in capitals, or inside a branch block, is one meant as a step.
+    # Prose has headings such as "### Step 1". Only one in capitals or inside a branch block is meant as a step.
     if wanted is None or (len(marks) > 2 and not text.startswith("STEP") and not in_block):
         return None
     return "step_heading", wanted
@@ -101,7 +101,7 @@ def _near_section(row: str, in_step: bool) -> tuple[str, str] | None:
 
 
 def _ignored(section: Section, rows: list[str], in_steps: set[int]) -> Finding:
-    fix = "If it belongs to the step above, write it with three '#'." if section.heading - 1 in in_steps else _REMARK
+    fix = "If it belongs to the step above, use three '#'." if section.heading - 1 in in_steps else _REMARK
     return found(
         "ignored_section", f"No model sees the section '{shown(rows[section.heading])}'.", section.heading + 1, 1, fix
     )
@@ -112,7 +112,7 @@ def _rows_of_steps(material: Material) -> set[int]:
 
 
 def _rows_of_blocks(material: Material) -> set[int]:
-    """The rows from the first marker of a step to its end: a good enough guess at what a heading was meant to be."""
+    """The rows from the first marker of each step to its end. In these, a heading is probably meant as a sub-step."""
     blocks = (draft for draft in material.drafts if draft.branches)
     return {i for draft in blocks for i in range(draft.branches[0].index, draft.section.end)}
 
@@ -132,8 +132,12 @@ def in_fences(material: Material) -> Iterator[Finding]:
             index = effective[position]
             position += 1
             what = shown(material.rows[index])
-            message = f"'{what}' takes effect although it is inside the code fence of line {opened + 1}."
-            fix = "Indent the heading to keep it as text." if index in sections else "Put a word before it to keep it."
+            message = f"'{what}' takes effect although it is inside the code fence that begins on line {opened + 1}."
+            fix = (
+                "Indent the heading to keep it as text."
+                if index in sections
+                else "Put a word before it to keep it as text."
+            )
             yield found("inside_fence", message, index + 1, material.column(index), fix)
             if index in sections:
                 break  # one finding for each fence that contains sections is enough
@@ -199,10 +203,10 @@ def _inputs(book: Book, rows: list[str]) -> Iterator[Finding]:
         column = row.index("(") + 1
         kind = written_type(row.strip())
         if kind.lower() not in INPUT_TYPES:
-            message = f"'{shown(kind)}' is not an input type: {declared.name} is read as string."
+            message = f"'{shown(kind)}' is not an input type, so '{declared.name}' is a string."
             yield found("input_type", message, declared.line, column, "Use string, text, number, boolean or enum.")
         if declared.type == "enum" and not declared.options:
-            fix = f"Name them: - `{declared.name}` (enum: one, two)."
+            fix = f"List them: - `{declared.name}` (enum: one, two)."
             yield found("enum_options", f"The enum '{declared.name}' has no options.", declared.line, column, fix)
         elif declared.default is not None:
             yield from _default(declared, column)

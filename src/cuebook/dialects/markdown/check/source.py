@@ -1,4 +1,4 @@
-"""The form of a playbook that the checks use: its lines, and each step and sub-step with its lines."""
+"""A playbook in the form that the checks use: its lines, and each step and sub-step with its lines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Unit(msgspec.Struct):
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """The names of the variables that hold the answer to its question."""
+        """The names of the variables that store the answer to its question."""
         if self.elicitation is None:
             return ()
         return tuple({f"__elicit_step_{self.number}": None, f"__elicit_step_{self.label}": None})

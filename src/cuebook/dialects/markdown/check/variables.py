@@ -36,7 +36,7 @@ def _set_by(unit: Unit) -> tuple[str, ...]:
 
 
 class _Sight:
-    """The names that are set at a point: `far` by earlier steps, `near` within the same step. `far` is large and shared."""
+    """The names already set: `far` by earlier steps, `near` within the same step. `far` is large and shared."""
 
     def __init__(self, far: set[str], near: Iterable[str] = ()) -> None:
         self.far = far
@@ -119,7 +119,7 @@ class _Flow:
         for place in placed(self.material.rows, index, index + 1):
             self.used.add(place.placeholder.name)
             message = f"{{{{{place.placeholder.name}}}}} in a condition is not replaced."
-            yield found("placeholder", message, index + 1, place.column, "Compare with a literal text.")
+            yield found("placeholder", message, index + 1, place.column, "Compare with a literal string.")
 
     def _suggestion(self, name: str) -> str:
         # Searching for similar names is slow, so only the first unknown names get a suggestion.
@@ -190,7 +190,9 @@ class _Flow:
         line, column = output.line, self.material.column(output.line - 1)
         if output.name in self.inputs:
             message = f'@output variable "{output.name}" in step {unit.label} shadows an input name'
-            yield found("shadowed_input", message, line, column, "Rename it: the input's value is used everywhere.")
+            yield found(
+                "shadowed_input", message, line, column, "Rename the output: the input's value is used everywhere."
+            )
         earlier = near.get(output.name) or far.get(output.name)
         if earlier is not None:
             message = f"'{output.name}' replaces the value that step {earlier.label} sets."
@@ -202,7 +204,7 @@ class _Flow:
             if declared.name not in self.used:
                 column = self.material.column(declared.line - 1)
                 message = f"The input '{declared.name}' is never used."
-                yield found("unused_input", message, declared.line, column, f"Write {{{{{declared.name}}}}} in a step.")
+                yield found("unused_input", message, declared.line, column, f"Use {{{{{declared.name}}}}} in a step.")
         for name, units in self.setters.items():
             output = next((one.output for one in units if one.output is not None and one.output.name == name), None)
             if output is not None and name not in self.used and name not in self.inputs:

@@ -1,7 +1,7 @@
 """Parses the text of a Markdown playbook into its document, or lists every problem with its line.
 
-The format is line-based: headings, directives and branch markers count everywhere, even inside a code fence. The parser
-gives only the warnings that the format defines; `check` finds other likely mistakes.
+The format is line-based: headings, directives and branch markers take effect everywhere, even inside a code fence. The
+parser reports only the warnings that the format defines; `check` finds other likely mistakes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cuebook.dialects.markdown.parse.directives import SCHEMES, Directive
 from cuebook.dialects.markdown.parse.sections import Outline, Section, outline
 
 SIZE_LIMIT = 200_000
-"""Bytes of UTF-8."""
+"""The maximum size of a document, in bytes of UTF-8."""
 
 NEARLY_STEP = re.compile(r"\s*#{1,6}\s*STEP\b\s*\d.*", re.ASCII | re.IGNORECASE)
 
@@ -39,7 +39,7 @@ Source: TypeAlias = Literal["input", "step_output"]
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """The document of a text, or the errors that prevent it."""
+    """The result of parsing: the document, or the errors that prevent it."""
 
     definition: Book | None
     warnings: tuple[Problem, ...] = ()
@@ -51,7 +51,7 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 def parse(text: str, name: str, *, fenced: bool = False) -> Book:
-    """The document. Raises `InvalidPlaybook` with all problems."""
+    """Parses a text into its document. Raises `InvalidPlaybook` with all problems."""
     parsed = read(text, fenced=fenced)
     if parsed.definition is None:
         raise InvalidPlaybook(name, parsed.errors)
@@ -59,7 +59,7 @@ def parse(text: str, name: str, *, fenced: bool = False) -> Book:
 
 
 def read(text: str, *, fenced: bool = False) -> Parsed:
-    """The document or its errors, and the warnings in either case.
+    """Parses a text into its document or its errors, with the warnings in either case.
 
     With `fenced`, lines inside a closed code fence are plain text. Other implementations of the format do not make this
     distinction.
@@ -92,7 +92,7 @@ class _Reading:
         self.steps: list[Step] = []
         self.inputs: dict[str, DeclaredInput] = {}
         self.outputs: set[str] = set()
-        """The names that earlier steps have set, answers included."""
+        """The names that earlier steps have set, including answers."""
         self.system = ""
         self.artifact_type = ""
         self.errors: list[Problem] = []
@@ -124,7 +124,7 @@ class _Reading:
     def _no_title(self) -> None:
         message = "No title found: document must contain a level-1 heading (# Title)"
         front_matter = self.rows[0] == "---"
-        fix = "Front matter is not read: write the title as a heading." if front_matter else "Begin with '# Title'."
+        fix = "Front matter is ignored: write the title as a heading." if front_matter else "Begin with '# Title'."
         self.errors.append(Problem(message, fix=fix, code="F1"))
 
     def _declaration(self, section: Section) -> None:
@@ -181,7 +181,7 @@ class _Reading:
         message = "No steps found: document must contain at least one ## STEP heading"
         near = next((n for n, row in enumerate(self.rows, 1) if "#" in row and NEARLY_STEP.fullmatch(row)), None)
         fix = "Write '## STEP 1: Title' and instructions below it."
-        fix = f"Line {near} looks like one: write it as '## STEP 1: Title'." if near else fix
+        fix = f"Line {near} looks like a step heading: write it as '## STEP 1: Title'." if near else fix
         self.errors.append(Problem(message, fix=fix, code="F2"))
 
     def _step(self, section: Section) -> Step:
@@ -280,5 +280,5 @@ class _Reading:
 
 
 def answer_names(step: Step) -> tuple[str, ...]:
-    """The names under which the answer to a step's question is kept."""
+    """The names under which the answer to a step's question is stored."""
     return tuple({f"__elicit_step_{step.number}": None, f"__elicit_step_{step.label}": None})

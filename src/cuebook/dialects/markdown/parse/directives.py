@@ -36,7 +36,7 @@ class Directive(msgspec.Struct, frozen=True, gc=False):
     kind: DirectiveKind
     line: int
     use: Use | None
-    """None if the directive is ignored; `flaw` has the reason."""
+    """None if the directive is ignored; `flaw` is the reason."""
     flaw: Flaw | None = None
     said: str = ""
     """The invalid part."""

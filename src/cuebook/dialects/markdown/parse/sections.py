@@ -1,6 +1,6 @@
-"""Splits the text of a playbook into sections, and finds the lines that may be directives, branch markers or sub-steps.
+"""Splits a playbook into sections and finds the lines that may be directives, branch markers or sub-steps.
 
-Other modules read what these lines say.
+Other modules interpret these lines.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 Kind = Literal["step", "system", "inputs", "artifacts", "other"]
 
-# ASCII classes, because other implementations of the format have no others.
+# ASCII character classes, because other implementations of the format have only these.
 TITLE = re.compile(r"#\s+(.+)", re.ASCII)
 _SECTION = re.compile(r"##\s+.+", re.ASCII)
 # At most 15 digits: not every implementation could represent a larger number.

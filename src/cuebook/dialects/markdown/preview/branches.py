@@ -1,4 +1,4 @@
-"""Predicts the branches of a run: those that the inputs decide, and for all others the values that lead to each. Pure."""
+"""Predicts the branches of a run: which ones the inputs decide, and which values lead to each of the others. Pure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Fork(msgspec.Struct, frozen=True):
     """The origins of each name; empty for a missing input."""
     ways: tuple[Way, ...]
     first: Way
-    """The way that the preview follows for later steps."""
+    """The way that the preview assumes for later steps."""
 
 
 class Foresight(msgspec.Struct, frozen=True):
@@ -75,8 +75,8 @@ class Foresight(msgspec.Struct, frozen=True):
     """The values that lead to the first way of each fork."""
 
     def values_for(self, fork: Fork, way: Way) -> tuple[dict[str, str | None], int]:
-        """The values to assume for this way, with all other forks on their first way; and the position of the first step
-        that changes."""
+        """The values to assume for this way, with all other forks on their first way, and the position of the first
+        step that changes."""
         needed, origins = dict(way.values), dict(fork.origins)
         for name, value in way.values.items():
             for before, turn in self._to_avoid(origins[name]) if value == "" else self._to_reach(origins[name]):
@@ -87,7 +87,7 @@ class Foresight(msgspec.Struct, frozen=True):
         return {**self.assumed, **needed}, min(positions, default=fork.position)
 
     def _to_avoid(self, origins: Sequence[Origin]) -> list[tuple[Fork, Way]]:
-        """The ways that avoid all branches which set a name, so that it is empty; none if one of them is always taken."""
+        """The ways that avoid all branches that set a name, so that it is empty; none if one is always taken."""
         turns: list[tuple[Fork, Way]] = []
         for position, branches in _branches(origins).items():
             fork = self.forks.get(position)
@@ -186,7 +186,7 @@ class _Walk:
     # --- forks ---
 
     def _ways(self, position: int, step: Step) -> list[int | None]:
-        """The branches that can be taken, including None if possibly no condition holds. Records the fork or the known branch."""
+        """The branches that can be taken, with None if possibly no condition holds. Records the fork or the branch."""
         names = dict.fromkeys(branch.condition.variable for branch in step.branches if branch.condition is not None)
         ways = _reachable(step, {name: self._candidates(name) for name in names})
         if len(ways) == 1:
@@ -224,7 +224,7 @@ class _Walk:
         return any(_runs(origin, self._forks, self._taken) for origin in origins)
 
     def _candidates(self, name: str) -> Sequence[str | None]:
-        """The values to distinguish. A single value is certain."""
+        """The values to distinguish. If there is only one, it is certain."""
         values, origins = self._values(name), self._origins.get(name, ())
         if name in self._declared or not origins or self._certain(origins):
             return values
@@ -271,7 +271,7 @@ class _Walk:
 
 
 def _reachable(step: Step, candidates: Mapping[str, Sequence[str | None]]) -> list[Way]:
-    """Each branch that some of these values select, with the first such values. The case without a match is last."""
+    """Each branch that these values can select, with the first values that do. The case without a match comes last."""
     found: dict[int | None, dict[str, str | None]] = {}
     asked: dict[str, set[str]] = {}
     for branch in step.branches:
@@ -286,7 +286,7 @@ def _reachable(step: Step, candidates: Mapping[str, Sequence[str | None]]) -> li
 
 
 def _distinct(values: Sequence[str | None], asked: set[str]) -> list[str | None]:
-    """The values without those that no condition distinguishes from an earlier one."""
+    """The values, without those that no condition can tell apart from an earlier one."""
     other = next((value for value in values if value not in asked), None)
     return [value for value in values if value in asked or value == other]
 
@@ -324,7 +324,7 @@ def way_words(step: Step, way: Way) -> str:
 def origin_words(origins: Sequence[Origin]) -> str:
     """A phrase for where the value of a name comes from."""
     if not origins:
-        return "an input that is not given"
+        return "a missing input"
     answered = list(dict.fromkeys(origin.step.label for origin in origins if origin.answer))
     given = list(dict.fromkeys(origin.step.label for origin in origins if not origin.answer))
     parts = [f"the output of step {' or '.join(given)}"] if given else []

@@ -1,4 +1,4 @@
-"""The steps of a Markdown playbook in a preview: what each does, and what its branches depend on."""
+"""The steps of a Markdown preview: what each step does, and what its branches depend on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def outline(book: Book, inputs: Mapping[str, str], foresight: Foresight) -> tupl
 
 
 def does(book: Book, step: Step, around: Step | None) -> list[str]:
-    """The kinds of things that a step does, in order."""
+    """The kinds of actions that a step performs, in order."""
     if step.tool is not None:
         return ["tool", "branch"] if reaches_branches(book, step) else ["tool"]
     found = ["question"] if step.elicitation is not None else []
@@ -97,7 +97,7 @@ class _Outline:
             return origin_words(fork.origins[name])
         if name in self._inputs:
             return "an input"
-        return "known before the run" if name in {one.name for one in self._book.inputs} else "nothing sets it"
+        return "known before the run" if name in {one.name for one in self._book.inputs} else "never set"
 
     def _taken(self, position: int, number: int) -> bool | None:
         """Whether a branch is taken; None if only a run can decide."""

@@ -1,6 +1,6 @@
 """Rehearses a Markdown run: interprets the playbook with stand-ins for all outcomes and records what it would do.
 
-If a branch depends on a value that only the run knows, each way is rehearsed separately.
+If a branch depends on a value that is known only during a run, each way is rehearsed separately.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from cuebook.kernel.outcomes import Answer, Done, EffectFailed, Elapsed, Failed,
 from cuebook.kernel.run import Settings
 
 MOST_REPEATED = 20_000
-"""The maximum number of steps that are repeated so that a later step takes another way."""
+"""The maximum number of steps that are repeated to make a later step take another way."""
 
 Shown = tuple[int, Act]
 """An act, and the position of its step or parent step."""
@@ -81,7 +81,7 @@ def rehearse(
 
 
 def _choice(drive: _Drive, fork: Fork, first: list[Act], within: list[str]) -> Program[Choice]:
-    # The assumed values lead to the first way, unless an earlier step gives no output.
+    # The assumed values lead to the first way, unless an earlier step has no output.
     followed = next((way for way in (fork.first, *fork.ways) if within == _labels(fork, way)), fork.first)
     found: list[tuple[Way, list[Act]]] = []
     for way in fork.ways:
@@ -141,7 +141,7 @@ class _Drive:
         yield from self.first.follow(self._with_options(_whole(self._book, self._scope_first, self._given_first)))
 
     def at(self, fork: Fork, way: Way) -> Program[list[Act]]:
-        """What the step of a fork does on this way."""
+        """The acts of a fork's step on this way."""
         assumed, since = self._foresight.values_for(fork, way)
         known: Values = {}
         again = fork.position - since
@@ -157,7 +157,7 @@ class _Drive:
         wanted, begun = _labels(fork, way), stage.within.get(fork.position, [])
         if begun == wanted or (stage.failed and begun == wanted[: len(begun)]):
             return shown
-        # The values depend on each other in a way that stand-ins cannot model. Showing nothing is better than a wrong way.
+        # The values depend on each other, which stand-ins cannot model. Showing nothing is better than a wrong way.
         return [_report(fork.step.label, fork.step.title, "unclear", "only a run can show this branch")]
 
     def _given(self, assumed: Values) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class _Drive:
         return {**{name: _stand_in(name, value) for name, value in missing.items()}, **self._inputs}
 
     def _scope(self, assumed: Values, known: Values, mark: _Mark) -> Scope:
-        """The scope that the first ways left, with the values that are known to differ."""
+        """The scope as the first ways left it, with the values that are known to differ."""
         scope = Scope(self._book, self._given(assumed))
         named = dict(islice(self.first.named, mark.named))
         named |= {name: _stand_in(name, value) for name, value in known.items()}
@@ -189,7 +189,7 @@ def _stand_in(name: str, value: str | None) -> str:
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    """The state when a step began."""
+    """The state at the start of a step."""
 
     context: Context
     last: tuple[str, Text] | None
@@ -320,7 +320,7 @@ class _Stage:
         return steps_at(self._book, self._position, frame.label, frame.title)
 
     def _said(self) -> str:
-        """A reply or result that gives the output its assumed value."""
+        """A reply or result that sets the output to its assumed value."""
         steps = self._steps()
         # A step that branches on itself already has its output, so its sub-steps do not set it.
         own = [step for step in steps if step is steps[0] or not branches_on_itself(self._book, step)]
@@ -376,7 +376,7 @@ class _Prompts:
         self._set = frozenset(name for step in book.walk() for name in _set_by(step))
 
     def filled(self, steps: Sequence[Step], texts: Sequence[Mapping[str, str | None]], copies: int) -> Filled:
-        """Counts for one prompt. `texts` are the texts that each of the steps has read."""
+        """The counts for one prompt. `texts` are the texts that each of the steps has read."""
         unknown = outputs = 0
         for step, read in zip(steps, texts, strict=True):
             if step is not steps[0] and branches_on_itself(self._book, step):
@@ -392,7 +392,7 @@ class _Prompts:
         return Filled(unknown, outputs, copies)
 
     def _referred(self, argument: str) -> str | None:
-        """The text of a prompt as far as its argument gives it: a variable; None if the name of the text is unknown."""
+        """The known text of a prompt: a variable reference, or empty. Returns None if the text's name is unknown."""
         names = [found.name for found in placeholders(argument)]
         if variable_of(argument) is not None:
             return argument

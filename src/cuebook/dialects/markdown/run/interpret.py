@@ -24,13 +24,13 @@ from cuebook.kernel.events import ArtifactMade, Planned, StepFinished, StepStart
 from cuebook.kernel.outcomes import Answer, EffectFailed, Failed, Reply, Resumed, ToolResult
 
 Around = tuple[Piece, ...]
-"""The text outside a branch. It is put before the text of each sub-step that asks a model."""
+"""The text outside a branch. It is inserted before the text of each sub-step that asks a model."""
 
 _SHOWN = 1_000
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A step that was reached but gave no output."""
+    """A step that was reached but has no output."""
 
     reason: str
 
@@ -75,7 +75,7 @@ def _visit(scope: Scope, step: Step, around: Around) -> Program[Text | None]:
     if isinstance(output, Skipped):
         yield StepFinished(step.label, status="skipped", reason=output.reason)
         return None
-    if scope.last is before or not scope.branches_on_itself(step):  # otherwise a sub-step has given a later output
+    if scope.last is before or not scope.branches_on_itself(step):  # otherwise a sub-step has set a later output
         scope.last = (step.label, output)
     yield StepFinished(step.label, output=output)
     passed: Resumed = yield Breakpoint(step.label)
@@ -123,7 +123,7 @@ def _call(scope: Scope, step: Step) -> Program[Text]:
 
 
 def _ignored_parts(step: Step, by_itself: bool) -> Iterator[Warned]:
-    """Warns of parts that have no effect because the step calls a tool."""
+    """Warns about parts that have no effect because the step calls a tool."""
     if step.elicitation is not None:
         yield Warned("not_asked", f"Step {step.label} calls a tool, so its @elicit is not asked.")
     if step.branches and not by_itself:

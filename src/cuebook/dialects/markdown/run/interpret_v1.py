@@ -1,6 +1,6 @@
-"""The first interpreter of Markdown playbooks, for runs that began with it: steps in order, without directives.
+"""The first interpreter of Markdown playbooks, for runs that started with it: steps in order, without directives.
 
-It must not change, because journals written with it must replay the same way forever.
+It must not change, because the journals of these runs must always replay in the same way.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ from cuebook.dialects.markdown.model import Output
 
 _OPENS = re.compile(r'\{(?=[ \t\r\n]*["}])')
 _EFFORT = 5_000_000
-"""The maximum number of characters read without success. Only a text made to be slow reaches it."""
+"""The maximum number of characters to read in vain. Only text crafted to be slow reaches it."""
 _BLIND = 100_000
 """The cost of an attempt whose error has no position."""
 _COUNTING = 100
-"""An error counts the lines before it; this many characters cost as much as reading one."""
+"""A parse error counts the lines before it. Counting through this many characters costs as much as parsing one."""
 _AROUND = "\"'`*_ \t\r\n“”‘’«»"
 _FINAL = ".,;:!?…"
 
@@ -81,7 +81,7 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 
 def option_in(text: str, options: tuple[str, ...]) -> str | None:
-    """The option that a text names, in its declared spelling."""
+    """The option that the text names, in its declared spelling."""
     bare = text.strip()
     plain = bare.strip(_AROUND).rstrip(_FINAL).strip(_AROUND)
     for said in (bare, plain):
@@ -120,7 +120,7 @@ def _last_inside(value: dict[str, Any], field: str) -> dict[str, Any] | None:
 
 
 def _storable(text: str) -> str:
-    """The text without lone surrogates, which JSON can escape but no store can keep."""
+    """The text without lone surrogates, which JSON can escape but no store can save."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,7 +1,6 @@
-"""`@prompt`: a text that is put before the step's own, from the library, a file, a tool server or a variable.
+"""`@prompt`: text inserted before the step's own, from the library, a file, a tool server or a variable.
 
-A text that is not found is left out with a warning; a path outside the playbook's folder fails the step. Texts are read
-by effects.
+A missing text is left out with a warning; a path outside the playbook's folder fails the step. Effects read the texts.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Piece(msgspec.Struct, frozen=True):
 
     text: str
     verbatim: bool = False
-    """Whether placeholders in it are kept: the value of a variable may come from a model and must not read other values."""
+    """Whether placeholders in it are kept. A variable's value may come from a model and must not read other values."""
 
 
 def resolve(label: str, use: PromptUse, values: Mapping[str, str]) -> Program[Piece | None]:
@@ -59,7 +58,7 @@ def resolve(label: str, use: PromptUse, values: Mapping[str, str]) -> Program[Pi
     _require_safe(label, use, name)
     if not name or (scheme == "mcp" and not all(name.partition("/"))):
         how = "write mcp:server/name" if name else "it is empty"
-        yield _missing(label, use, f"{name or 'the name'} is not a prompt: {how}")
+        yield _missing(label, use, f"{name or 'the name'} is not a valid prompt name: {how}")
         return None
     return (yield from _read(label, use, [source.format(name) for source in _SOURCES[scheme]]))
 
@@ -110,9 +109,9 @@ _UNSAFE: tuple[tuple[Callable[[str], object], str], ...] = (
 
 
 def _require_safe(label: str, use: PromptUse, name: str) -> None:
-    """Fails the step if the name, after placeholders are replaced, leads out of the playbook's folder."""
+    """Fails the step if the name, with placeholders replaced, leads outside the playbook's folder."""
     for unsafe, why in _UNSAFE:
         if unsafe(name):
             words = f"Step {label}: @prompt({use.argument}) names {name[:200]!a}, which {why}."
-            fix = "Name a text below the playbook's folder."
+            fix = "Use a path below the playbook's folder."
             raise EffectFailed(Failed("outside_root", words, fix))

@@ -67,7 +67,7 @@ class Scope:
     # --- writing ---
 
     def resume(self, named: Mapping[str, str], context: Context, last: tuple[str, Text] | None) -> None:
-        """Restores the state that earlier steps have left."""
+        """Restores the state after earlier steps."""
         self._named.update(named)
         self.context, self.last = context, last
 
@@ -88,7 +88,7 @@ class Scope:
             yield self._set(name, str(answer))
 
     def keep_name(self, step: Step, output: Text, source: str) -> Iterator[ValueSet | Warned]:
-        """Names an output that is already in the context, as the output of another step or as an answer."""
+        """Names an output that is already in the context, either as the output of another step or as an answer."""
         value = yield from self._capture(step, output)
         if step.output is None or value is None:
             return

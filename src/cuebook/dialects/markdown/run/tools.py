@@ -1,4 +1,4 @@
-"""`@tool`: the name of the tool, its arguments with placeholders replaced, and its result as the step's output. Pure.
+"""`@tool`: the tool's name, its arguments with placeholders replaced, and its result as the step's output. Pure.
 
 Placeholders are replaced after the JSON is parsed, so that no value can change the structure of the arguments.
 """
@@ -65,19 +65,19 @@ def fill(template: str, values: Mapping[str, str], types: Mapping[str, str]) -> 
         raise BadArguments("they are not a JSON object.", fix='Write them as {"name": "value"}.')
     try:
         made: dict[str, Any] = _mapped(read, leaf)
-        msgspec.json.encode(made)  # a journal cannot hold lone surrogates or infinite numbers
+        msgspec.json.encode(made)  # a journal cannot store lone surrogates or infinite numbers
     except (TypeError, OverflowError, RecursionError, UnicodeError) as error:
-        raise BadArguments(f"they cannot be stored ({error}).", fix="Give plain JSON.") from None
+        raise BadArguments(f"they cannot be stored ({error}).", fix="Use plain JSON.") from None
     return Filled(made, tuple(unresolved))
 
 
 def result_text(result: ToolResult) -> str:
-    """A text unchanged, None as an empty text, any other value as JSON."""
+    """A string unchanged, None as an empty string, any other value as JSON."""
     return "" if result.value is None else as_text(result.value)
 
 
 class _Masked:
-    """A template whose placeholders are replaced by marks, so that it can be parsed as JSON."""
+    """A template with marks in place of placeholders, so that it can be parsed as JSON."""
 
     def __init__(self, template: str) -> None:
         self._template = template
@@ -136,9 +136,7 @@ class _Masked:
             name = self._found[int(match[1])].name
             value = value_of(int(match[1]))
             if value is None:
-                raise BadArguments(
-                    f"unknown variable '{name}', so they are not valid JSON.", fix=f"Give {name} a value."
-                )
+                raise BadArguments(f"unknown variable '{name}', so they are not valid JSON.", fix=f"Set {name}.")
             return value if types.get(name) in _TEXTS else _as_json(value)
 
         return leaf
@@ -148,7 +146,7 @@ class _Masked:
         return self._template[found.start : found.end]
 
 
-_HOW = 'Write a JSON object, with quotes around texts, as in {"name": "{{value}}"}.'
+_HOW = 'Write a JSON object, with quotes around strings, as in {"name": "{{value}}"}.'
 
 
 def _within_string(text: str, inside: bool) -> bool:
