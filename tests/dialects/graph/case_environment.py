@@ -1,4 +1,4 @@
-"""What a conformance case can reach: files in a folder, skills, addresses that answer as it says, and nothing else."""
+"""The environment of a conformance case: files in a folder, skills, and URLs with scripted responses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.http_servers import Names
 
 
 class CaseEnvironment:
-    """Performs `ReadSource` with the real performers, on what a case has written down."""
+    """Performs `ReadSource` with the real performers, on the sources that a case defines."""
 
     def __init__(self, case: Mapping[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._said: dict[str, Any] = {f"tools:{name}": tool(name) for name in case.get("built_in", ())}
@@ -61,7 +61,7 @@ class CaseEnvironment:
         return await self._sources.perform(effect, call)
 
     async def _exchange(self, outgoing: Outgoing, **options: Any) -> Incoming:
-        """An address that the case knows answers in turn; every other one is looked up as it would be."""
+        """A URL that the case defines returns its responses in order; any other URL is really looked up."""
         url = str(outgoing.url)
         self.fetched.append(url)
         if url not in self._urls:

@@ -1,4 +1,4 @@
-"""A workflow on the real engine: a service over a store, with a model that is told what to say for each node."""
+"""A harness for workflow runs on the real engine: a service over a store, with scripted replies for each node."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from cuebook.service.service import Service
 from cuebook.testing import Line, ModelError, Says, ScriptedModel, model_performer
 
 Said = Any
-"""A reply: a text, data as an object, `{"calls": [...], ...}`, `{"fails": "words"}`, or a function that gives one."""
+"""A reply: text, an object with data, `{"calls": [...], ...}`, `{"fails": "words"}`, or a function that returns one."""
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a model was asked: for a node, on the way on from it, or about it."""
+    """A model request: for a node's reply, for the route after it, or for a judgement of it."""
 
     kind: str
     node: str
@@ -49,7 +49,7 @@ class Asked(msgspec.Struct, frozen=True):
 
     @property
     def context(self) -> dict[str, Any]:
-        """What it is shown of the input and of nodes, the last block of each."""
+        """The last block for the input and for each node in the request."""
         shown: dict[str, Any] = {}
         for block in self.blocks:
             head, _, body = block.partition("\n")
@@ -65,7 +65,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Script:
-    """Performs `AskModel` by what was written down: `run` by node, `route` by the node it leads away from, `ask`."""
+    """Performs `AskModel` with scripted replies: `run` by node, `route` by the node that the edges leave, and `ask`."""
 
     def __init__(self, run: Mapping[str, Any], route: Mapping[str, Any], ask: Iterable[Any]) -> None:
         self._run = {node: _listed(said) for node, said in run.items()}
@@ -97,7 +97,7 @@ class Script:
 
 
 def where(call: Call) -> tuple[str, bool]:
-    """The node that an effect belongs to, and whether it stands aside of its conversation."""
+    """The node that an effect belongs to, and whether the effect is outside of its conversation."""
     path, _, last = call.key.partition("/")[2].rpartition("/")
     step = unquote(last.partition("#")[0])
     return (step, False) if step else (unquote(path.rpartition("/")[2].partition("#")[0]), True)
@@ -138,7 +138,7 @@ def line_of(said: Said) -> Line:
 
 
 class Tools:
-    """Performs `CallTool`: each tool gives its results in order, the last one again and again."""
+    """Performs `CallTool`: each tool returns its results in order, and repeats the last one."""
 
     def __init__(self, results: Mapping[str, Any]) -> None:
         self._left = {name: _listed(values) for name, values in results.items()}
@@ -154,7 +154,7 @@ class Tools:
 
 
 class Texts:
-    """Performs `ReadSource`: files, addresses, skills and tools by name."""
+    """Performs `ReadSource`: files, URLs, skills and tools by name."""
 
     def __init__(self, texts: Mapping[str, Any]) -> None:
         self.texts = dict(texts)
@@ -174,7 +174,7 @@ class Texts:
 
 
 def skill(id: str, *tools: str, **more: Any) -> dict[str, Any]:
-    """A skill as the performers give it."""
+    """A skill as the performers return it."""
     listed = [{"name": tool, "description": f"Does {tool}", "parameters": {"type": "object"}} for tool in tools]
     return {"id": id, "name": id.title(), "tools": listed, "configured": True, "missing": [], "mcp": None, **more}
 
@@ -184,7 +184,7 @@ def tool(name: str) -> list[dict[str, Any]]:
 
 
 class GraphHarness:
-    """A service with a script. `texts` are what can be read, by source; skills stand there as `skill:ID`."""
+    """A service with a script. `texts` are the readable texts, by source; the source of a skill is `skill:ID`."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class GraphHarness:
             stop()
 
     async def paused(self, text: str, inputs: Mapping[str, Any], *breakpoints: str, **options: Any) -> RunRow:
-        """A run that has come to a breakpoint."""
+        """A run that is paused at a breakpoint."""
         self.workflow = parse(text, "flow.yml")
         settings = Settings(model="test/scripted", breakpoints=breakpoints, options=options)
         row = await self.service.start(Playbook.from_text(text, "flow.yml"), inputs, settings)
@@ -268,7 +268,7 @@ class GraphHarness:
 
 
 def flow(*nodes: str, **changes: Any) -> str:
-    """A linear workflow as text, its first node the entry; `changes` are put over it, nodes field by field."""
+    """A linear workflow as text, with the first node as the entry. `changes` are merged into it, nodes field by field."""
     made: dict[str, Any] = {
         "id": "flow",
         "name": "Flow",
@@ -282,7 +282,7 @@ def flow(*nodes: str, **changes: Any) -> str:
 
 
 def way(*edges: str) -> list[dict[str, Any]]:
-    """Edges, each written as `a b`, `a b when it holds`, with ` x2` at the end for its bound."""
+    """Edges, each written as `a b` or `a b when it holds`, with ` x2` at the end for its bound."""
     made = []
     for edge in edges:
         edge, _, bound = edge.partition(" x")

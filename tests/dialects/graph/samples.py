@@ -1,4 +1,4 @@
-"""Workflows for tests that hold for all of them: one with everything in it, and those that lie beside the project."""
+"""Sample workflows: one that uses every feature, and the published ones next to the project."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def plain(text: str) -> dict[str, Any]:
 
 
 def edited(text: str, *edits: tuple[str, Any]) -> dict[str, Any]:
-    """A workflow as plain values with some of them changed: `nodes.brew.name`; an ellipsis takes a value out."""
+    """A workflow as plain values, with changes by path, such as `nodes.brew.name`; an ellipsis removes a value."""
     values = plain(text)
     for path, value in edits:
         *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
@@ -175,7 +175,7 @@ def loaded(*edits: tuple[str, Any], text: str = MINIMAL) -> Workflow:
 
 
 def problems(*edits: tuple[str, Any], text: str = MINIMAL) -> tuple[Problem, ...]:
-    """What is wrong with a workflow that was changed like this."""
+    """The problems of a workflow with these changes."""
     with pytest.raises(InvalidPlaybook) as caught:
         loaded(*edits, text=text)
     return caught.value.problems
@@ -186,7 +186,7 @@ def codes(*edits: tuple[str, Any], text: str = MINIMAL) -> list[str]:
 
 
 def refusal(text: str, name: str = "a.yml") -> tuple[Problem, ...]:
-    """What is wrong with a text."""
+    """The problems of a text."""
     with pytest.raises(InvalidPlaybook) as caught:
         parse(text, name)
     return caught.value.problems
@@ -197,7 +197,7 @@ def line_of(text: str, words: str) -> int:
 
 
 def chain(length: int) -> dict[str, Any]:
-    """A workflow of so many nodes, one after the other."""
+    """A linear workflow with this many nodes."""
     return {
         "id": "chain",
         "name": "Chain",

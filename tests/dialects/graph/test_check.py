@@ -1,4 +1,4 @@
-"""The shape of the graph, and what is odd about a workflow: each code where it is due, and nowhere else."""
+"""The checks of a workflow and its graph: each code is reported where it applies, and nowhere else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.dialects.graph.samples import (
 from tests.support.sampling import many
 
 LONG = many(20_000, 100_000)
-"""Nodes, far more than Python lets calls be within calls."""
+"""The number of nodes, far above Python's recursion limit."""
 
 
 def graph(*edges: str, nodes: str = "abc", **extra: Any) -> str:
@@ -83,7 +83,7 @@ def test_an_edge_goes_to_a_node() -> None:
     assert problem.line == line_of(text, '"from": "c"') - 1
 
 
-def test_what_may_have_been_meant_is_told() -> None:
+def test_a_similar_name_is_suggested() -> None:
     values = edited(MINIMAL, ("edges.0", {"from": "brew", "to": "bre"}))
     assert refusal(json.dumps(values), "a.json")[0].fix == "Did you mean 'brew'?"
 
@@ -95,7 +95,7 @@ def test_every_node_is_reached() -> None:
     assert problem.line == line_of(text, '"c": {')
 
 
-def test_conditions_and_bounds_are_no_obstacles_on_the_way_to_a_node() -> None:
+def test_conditions_and_bounds_do_not_affect_reachability() -> None:
     assert parse(graph("a>b?", "b>c1"), "g.json").out_edges["b"][0].max_iterations == 1
 
 
@@ -116,12 +116,12 @@ def test_a_node_goes_to_itself_only_with_a_bound(edge: str, wanted: list[str]) -
         (["a>b?", "b>a?", "a>b?", "b>c"], 1),
     ],
 )
-def test_a_circle_needs_a_bound_somewhere(edges: list[str], circles: int) -> None:
+def test_a_cycle_needs_a_bound_somewhere(edges: list[str], circles: int) -> None:
     text = graph(*edges)
     assert (said(text) if circles else found_codes(text, "error")) == ["UNBOUNDED_CYCLE"] * circles
 
 
-def test_a_circle_is_shown() -> None:
+def test_a_cycle_is_shown() -> None:
     (problem,) = refusal(graph("a>b", "b>c", "c>d", "d>b?", nodes="abcd"), "g.json")
     assert problem.message == "Unbounded cycle: b -> c -> d -> b."
     assert problem.fix == "Add max_iterations to one of its edges."
@@ -132,11 +132,11 @@ def test_two_edges_without_a_condition_are_ambiguous() -> None:
     (problem,) = refusal(text, "g.json")
     assert problem.code == "AMBIGUOUS_EDGES"
     first = line_of(text, '"edges"') + 1
-    assert problem.fix == f"The other is on line {first}: give one of them a 'when'."
+    assert problem.fix == f"The other is on line {first}: add a 'when' to one of them."
     assert found_codes(graph("a>b", "a>c?", "b>c"), "error") == []
 
 
-def test_ways_are_looked_at_only_where_every_edge_is_sound() -> None:
+def test_reachability_is_checked_only_if_every_edge_is_valid() -> None:
     assert said(graph("a>b", "b>a", "b>x?")) == ["UNKNOWN_EDGE_TARGET"]
 
 
@@ -147,18 +147,18 @@ def test_the_input_is_not_hidden() -> None:
 
 
 def test_a_long_chain_is_checked() -> None:
-    """Were each node gone to within another, or the work more than linear, it would not come to its end."""
+    """A recursive or superlinear check would not finish."""
     assert len(parse(json.dumps(chain(LONG)), "chain.json").nodes) == LONG
 
 
-def test_a_long_circle_is_found() -> None:
+def test_a_long_cycle_is_found() -> None:
     nodes = {f"n{number}": 1 for number in range(LONG)}
     edges = [Edge(f"n{number}", f"n{(number + 1) % LONG}", index=number) for number in range(LONG)]
     (problem,) = structure.problems("n0", 1, nodes, edges)
     assert problem.message == "Unbounded cycle: n0 -> n1 -> n2 -> n3 -> n4 -> n5 -> … -> n0."
 
 
-def test_many_edges_to_nowhere_do_not_take_their_time() -> None:
+def test_many_edges_to_unknown_nodes_are_checked_quickly() -> None:
     values = chain(3_000)
     for edge in values["edges"]:
         edge["to"] += "x"
@@ -167,7 +167,7 @@ def test_many_edges_to_nowhere_do_not_take_their_time() -> None:
     assert all(one.fix for one in found)
 
 
-# --- what is odd --------------------------------------------------------------------------------------------
+# --- warnings and notes --------------------------------------------------------------------------------------------
 
 
 def found_codes(text: str, severity: str, name: str = "g.json", **known: Any) -> list[str]:
@@ -182,7 +182,7 @@ def test_errors_and_warnings_are_findings_too() -> None:
     ]
 
 
-def test_a_skill_is_unknown_only_where_it_is_known_what_there_is() -> None:
+def test_a_skill_is_unknown_only_if_the_installed_skills_are_known() -> None:
     text = json.dumps(
         edited(MINIMAL, ("nodes.brew.skills", ["githup", "own"]), ("skills", {"own": {"instruction": "x"}}))
     )
@@ -202,11 +202,11 @@ def test_a_skill_is_unknown_only_where_it_is_known_what_there_is() -> None:
         ([("nodes.brew.eval", [{"name": f"j{n}", "kind": "judge", "rubric": "x"} for n in range(51)])], "JUDGE_BUDGET"),
     ],
 )
-def test_what_is_odd_is_warned_of_and_still_loads(edits: list[tuple[str, Any]], code: str) -> None:
+def test_likely_mistakes_give_warnings_and_still_load(edits: list[tuple[str, Any]], code: str) -> None:
     assert [one.code for one in loaded(*edits).warnings] == [code]
 
 
-def test_what_is_in_order_is_not_warned_of() -> None:
+def test_a_valid_workflow_gives_no_warnings() -> None:
     judges = [{"name": f"j{n}", "kind": "judge", "rubric": "x"} for n in range(50)]
     paths = ["a", "all:a[*].b", "any:a_1.b[*]", "look-up.found", "input.x"]
     assert loaded(("nodes.brew.eval", judges), ("nodes.brew.requires", {"output_required": paths})).warnings == ()
@@ -219,7 +219,7 @@ def test_a_node_of_a_kebab_is_named_in_a_path_only_where_nodes_are() -> None:
     assert [one.code for one in loaded(("nodes.brew.eval", [rule])).warnings] == ["MALFORMED_PATH"]
 
 
-def test_what_may_surprise_is_noted() -> None:
+def test_surprising_behaviour_is_noted() -> None:
     text = json.dumps(
         edited(
             MINIMAL,

@@ -1,4 +1,4 @@
-"""The conformance cases in tests/vectors/graph, each on the real engine. Their README says how they are read.
+"""The conformance cases in tests/vectors/graph, each on the real engine. Their README explains the format.
 
 A case that holds for the reference alone must not hold here: then the difference is gone, and the case should say so.
 """
@@ -37,7 +37,7 @@ GIVEN = {
     "tools", "files", "urls", "hosts", "environment", "config", "expect",
 }  # fmt: skip
 CODE = re.compile(r"^\| `(\w+)` \| (format|reference|suite|cuebook) \|", re.MULTILINE)
-"""A row of the README that says what a code means, and whose it is."""
+"""A row of the README that explains a code and says who defines it."""
 
 
 def found() -> Iterator[Any]:
@@ -68,7 +68,7 @@ async def test_the_reference_differs(case: dict[str, Any], tmp_path: Path, monke
     assert await differences(case, CaseEnvironment(case, tmp_path, monkeypatch)) != []
 
 
-def test_every_code_is_defined_for_all_who_are_held_to_it() -> None:
+def test_every_code_is_documented() -> None:
     defined = dict(CODE.findall((VECTORS / "README.md").read_text(encoding="utf-8")))
     for one in CASES:
         case = one.values[0]
@@ -146,7 +146,7 @@ def refusals(text: str, wanted: list[str] | Literal[True]) -> list[str]:
 
 
 def refused_input(workflow: Workflow, given: Mapping[str, Any], wanted: list[str]) -> list[str]:
-    """The message names each input that is missing or wrong, and says of it what it must be."""
+    """The message names each missing or invalid input and says what it must be."""
     try:
         accept(workflow, given)
     except BadInput as refused:
@@ -190,14 +190,14 @@ def compare(what: str, found: Any, wanted: Any) -> list[str]:
 
 
 def covers(found: Any, wanted: Any) -> bool:
-    """Whether everything that is wanted is there; objects may hold more."""
+    """Whether everything expected is there; objects may contain more."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         return all(name in found and covers(found[name], one) for name, one in wanted.items())
     return bool(found == wanted)
 
 
 class Played:
-    """What became of a case, one method for each thing that is compared."""
+    """The result of a case, with one method for each compared field."""
 
     def __init__(self, harness: GraphHarness, environment: CaseEnvironment, run: str, status: str) -> None:
         self._bench, self._world, self._run, self._status = harness, environment, run, status

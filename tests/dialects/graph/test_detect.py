@@ -1,4 +1,4 @@
-"""Which texts are workflows, broken ones among them, and which are left to others."""
+"""Recognition of workflows, including broken ones."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def test_a_markdown_playbook_stays_one() -> None:
         "".join
     )
 )
-def test_any_text_is_one_or_none(text: str) -> None:
+def test_any_text_is_recognised_or_not(text: str) -> None:
     assert recognises(text, "a.yml") in (True, False)

@@ -1,4 +1,4 @@
-"""A workflow as a Mermaid flowchart: stable, with the state of a run, and out of reach for whatever a name says."""
+"""Workflows as Mermaid flowcharts: stable, with the state of a run, and safe from anything in a name."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_workflow_before_it_has_run() -> None:
     )
 
 
-def test_a_run_under_way_is_seen_in_it() -> None:
+def test_a_run_in_progress_is_shown() -> None:
     events = [
         entered("write"), left("write"), routed("write", "judge", "only path", edge=0),
         entered("judge"), left("judge"), routed("judge", "write", 'it is "weak"', edge=1),
@@ -115,16 +115,16 @@ FAN = loaded(
 )
 
 
-def test_nodes_that_run_at_once_hang_on_thick_lines() -> None:
+def test_parallel_nodes_have_thick_lines() -> None:
     assert lines_of(mermaid(drawing(FAN)))[-3:] == [
-        '    n1 ==>|"at once"| n2',
-        '    n1 ==>|"at once"| n3',
+        '    n1 ==>|"in parallel"| n2',
+        '    n1 ==>|"in parallel"| n3',
         '    n2 ==>|"join"| n4',
     ]
 
 
-async def test_a_run_with_nodes_at_once_shows_the_ways_it_went(store: Store) -> None:
-    """Not the edge that leads from one branch to the next, which it did not follow."""
+async def test_a_run_with_parallel_nodes_shows_the_edges_it_followed(store: Store) -> None:
+    """The edge from one branch to the next is not shown as followed."""
     harness = GraphHarness(store)
     row = await harness.run(flow(*"sabe", x_cuebook={"fan_out": [{"node": "s", "to": ["a", "b"], "join": "e"}]}))
     drawn = lines_of(mermaid(drawing(harness.workflow, state_of(harness.workflow, await harness.events(row.id)))))
@@ -132,8 +132,8 @@ async def test_a_run_with_nodes_at_once_shows_the_ways_it_went(store: Store) -> 
         "    n1 --> n2",
         "    n2 --> n3",
         "    n3 --> n4",
-        '    n1 ==>|"at once"| n2',
-        '    n1 ==>|"at once"| n3',
+        '    n1 ==>|"in parallel"| n2',
+        '    n1 ==>|"in parallel"| n3',
         '    n2 ==>|"join"| n4',
     ]
     assert drawn[-2:] == [
@@ -153,10 +153,10 @@ async def test_without_branches_the_thick_lines_stay_grey(store: Store) -> None:
     )
 
 
-def test_a_way_that_was_taken_again_says_so() -> None:
+def test_an_edge_that_was_taken_again_shows_the_count() -> None:
     events = [routed("s", "a", "fan out"), routed("a", "e", "join"), routed("b", "(end)", "dry run")]
     drawn = lines_of(mermaid(drawing(FAN, state_of(FAN, [*events, *events]))))
-    assert '    n1 ==>|"at once · taken 2x"| n2' in drawn
+    assert '    n1 ==>|"in parallel · taken 2x"| n2' in drawn
     assert '    n2 ==>|"join · taken 2x"| n4' in drawn
 
 

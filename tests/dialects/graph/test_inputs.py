@@ -1,4 +1,4 @@
-"""The inputs contract: types are kept, defaults filled in, and everything that is wrong is told at once."""
+"""The inputs contract: types are kept, defaults are filled in, and all problems are reported together."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ def refused(**given: Any) -> BadInput:
     return caught.value
 
 
-def test_what_is_given_wins_and_defaults_fill_the_rest() -> None:
+def test_given_values_win_and_defaults_fill_the_rest() -> None:
     assert accepted() == {"topic": "tea", "depth": 2}
     assert accepted(depth=1, loud=False, labels=["c"], tone="dry") == {
         "topic": "tea", "depth": 1, "loud": False, "labels": ["c"], "tone": "dry",
     }  # fmt: skip
 
 
-def test_null_is_as_good_as_absent() -> None:
+def test_null_counts_as_absent() -> None:
     assert accepted(depth=None, loud=None) == {"topic": "tea", "depth": 2}
     assert "Missing input: topic (string)." in str(refused(topic=None))
 
 
-def test_an_empty_text_is_a_text() -> None:
+def test_an_empty_string_is_a_string() -> None:
     assert accepted(topic="")["topic"] == ""
 
 
-def test_what_is_not_declared_passes_through_as_it_is() -> None:
+def test_undeclared_inputs_pass_through_unchanged() -> None:
     extra = {"rules": ["Be short."], "dryRun": True, "nothing": None, "deep": {"a": [1, {"b": None}]}}
     assert accepted(**extra) == {"topic": "tea", "depth": 2, **extra}
 
 
-def test_a_workflow_that_declares_nothing_takes_anything() -> None:
+def test_a_workflow_that_declares_nothing_accepts_anything() -> None:
     assert GRAPH.accept(OPEN, {"a": [1], "b": None}) == {"a": [1], "b": None}
     assert GRAPH.accept(OPEN, {}) == {}
 
@@ -86,11 +86,11 @@ def test_a_workflow_that_declares_nothing_takes_anything() -> None:
         ("other", {"\ud800": 1}, "other cannot be represented in JSON"),
     ],
 )  # fmt: skip
-def test_a_value_that_does_not_fit_is_refused_by_name(name: str, value: Any, says: str) -> None:
+def test_an_invalid_value_is_refused_by_name(name: str, value: Any, says: str) -> None:
     assert says in str(refused(**{"topic": "tea", name: value}))
 
 
-def test_equal_numbers_are_equal_and_true_is_no_number() -> None:
+def test_equal_numbers_are_equal_and_true_is_not_a_number() -> None:
     assert accepted(depth=1.0)["depth"] == 1.0
     assert accepted(depth=3.5)["depth"] == 3.5
     book = loaded(("inputs", {"a": {"type": "boolean", "enum": [True]}}))
@@ -98,20 +98,20 @@ def test_equal_numbers_are_equal_and_true_is_no_number() -> None:
         GRAPH.accept(book, {"a": False})
 
 
-def test_everything_is_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     error = refused(depth="deep", loud=3, tone="wet")
     assert error.message == (
         'Missing input: topic (string). Invalid inputs: depth must be a number, not "deep"; '
         'loud must be true or false, not 3; tone must be one of "dry", "warm", not "wet".'
     )
-    assert error.fix == "Give --topic VALUE."
+    assert error.fix == "Pass --topic VALUE."
 
 
-def test_a_name_that_is_nearly_one_that_is_missing_is_pointed_out() -> None:
+def test_a_misspelt_required_name_is_pointed_out() -> None:
     assert refused(topci="tea").fix == "'topci' is not declared. Did you mean 'topic'?"
 
 
-def test_what_is_nested_without_end_is_refused() -> None:
+def test_infinitely_nested_values_are_refused() -> None:
     deep: list[Any] = []
     deep.append(deep)
     assert "other cannot be represented in JSON" in str(refused(topic="a", other=deep))
@@ -157,7 +157,7 @@ def test_anything_is_accepted_or_refused(given: dict[str, Any]) -> None:
     assert msgspec.json.decode(msgspec.json.encode(accepted)) == accepted
 
 
-def test_a_dry_run_is_asked_for_by_true_and_nothing_else() -> None:
+def test_only_true_requests_a_dry_run() -> None:
     workflow = loaded()
     assert typed_value(workflow, "dryRun", "True") is True
     assert typed_value(workflow, "dryRun", "false") is False
@@ -165,6 +165,6 @@ def test_a_dry_run_is_asked_for_by_true_and_nothing_else() -> None:
         typed_value(workflow, "dryRun", "yes")
 
 
-def test_what_is_not_declared_is_taken_unless_it_seems_misspelt() -> None:
+def test_undeclared_inputs_are_accepted_unless_they_look_misspelt() -> None:
     workflow = loaded(("inputs", {"message": {"type": "string"}}))
     assert [taken(workflow, name) for name in ("message", "other", "dryRun", "mesage")] == [True, True, True, False]

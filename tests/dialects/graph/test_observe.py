@@ -1,4 +1,4 @@
-"""Events, trace and results are a projection of the journal."""
+"""The events, trace and results of a workflow run, as a projection of its journal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_events_have_the_payloads_of_the_format(store: Store) -> None:
     ]
 
 
-async def test_every_event_says_when_and_what_it_took(store: Store) -> None:
+async def test_every_event_has_its_time_and_cost(store: Store) -> None:
     harness = GraphHarness(store, run={"a": Says("Done.", cost=0.25), "b": Says("Done.", cost=0.5)})
     row = await harness.run(flow("a", "b"))
     told = await harness.events(row.id)
@@ -70,14 +70,14 @@ async def test_every_event_says_when_and_what_it_took(store: Store) -> None:
     assert told[-1]["duration"] >= 0
 
 
-async def test_a_cost_that_nobody_knows_is_not_nothing(store: Store) -> None:
+async def test_an_unknown_cost_is_not_zero(store: Store) -> None:
     harness = GraphHarness(store)
     row = await harness.run(flow("a"))
     assert (await harness.events(row.id))[-1]["cost"] is None
 
 
 async def test_progress_is_the_nodes_own_words(store: Store) -> None:
-    """Not those of its judge, nor of the question of routing."""
+    """Progress does not include the replies of judges and routing questions."""
     node = {"eval": [{"name": "j", "kind": "judge", "rubric": "Good?"}]}
     harness = GraphHarness(
         store,
@@ -148,7 +148,7 @@ async def test_a_program_that_breaks_has_its_end(store: Store) -> None:
     assert "a defect" in told[-1]["results"]["a"]["data"]["error"]
 
 
-async def test_a_retried_run_shows_what_counts(store: Store) -> None:
+async def test_a_retried_run_shows_only_the_last_attempt(store: Store) -> None:
     harness = GraphHarness(store, run={"a": [{"fails": "Down."}, {"ok": True}]})
     row = await harness.run(flow("a", "b"), on_failure="halt")
     assert row.status == "failed"
@@ -188,7 +188,7 @@ async def test_text_that_comes_before_its_record_is_kept_for_it(store: Store, ea
     assert [event["type"] for event in told][2:5] == ["node:enter", "node:progress", "node:exit"]
 
 
-async def test_what_signs_in_is_not_told_of_an_address(store: Store) -> None:
+async def test_credentials_in_a_url_are_not_published(store: Store) -> None:
     address = "https://ann:pass-7f3a@docs.example/a/b?token=tok-91c2#key-55d0"
     text = flow("a", rules=[address, "https://docs.example/open"])
     found = GraphHarness(store, texts={address: "Be kind.", "https://docs.example/open": "Be short."})
@@ -203,7 +203,7 @@ async def test_what_signs_in_is_not_told_of_an_address(store: Store) -> None:
         assert origins == ["Do a.", "https://***@docs.example/a/b?***", "https://docs.example/open"]
 
 
-async def test_a_reply_that_is_asked_for_again_is_told_by_an_event_and_in_the_trace(store: Store) -> None:
+async def test_a_repaired_reply_is_reported_by_an_event_and_in_the_trace(store: Store) -> None:
     node = {"output": {"type": "object", "required": ["x"]}}
     harness = GraphHarness(store, run={"a": [{"y": 1}, "", {"x": 1}]})
     row = await harness.run(flow("a", nodes={"a": node}))

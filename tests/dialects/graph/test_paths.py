@@ -1,4 +1,4 @@
-"""Paths into results, and what must be found there."""
+"""Paths into results, and conditions on the values there."""
 
 from __future__ import annotations
 
@@ -113,6 +113,6 @@ def test_values_are_written_as_javascript_does() -> None:
 
 
 def test_no_pattern_holds_the_process() -> None:
-    """One that backtracks would not come back before the test is stopped."""
+    """A backtracking engine would not return before the test's time limit."""
     assert not holds(Match("s", "matches", "^(a+)+$"), "a" * 100_000 + "!")
     assert holds(Match("s", "matches", "^(a+)+$"), "a" * 100_000)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 UNTIL_DECISION = Option("until_decision", "Stop after the first node whose edges have conditions.")
 ON_FAILURE = Option("on_failure", "Whether the run continues after a failed node.", "choice", ("continue", "halt"))
 MAX_STEPS = Option("max_steps", "The maximum number of node visits.", "number")
-OFFLINE = Option("offline", "Fetch nothing: a source at an address fails.")
-STRICT_SPEC = Option("strict_spec", "Only what the format defines: no guards, no projection, no parallel nodes.")
+OFFLINE = Option("offline", "Do not fetch anything; URL sources fail.")
+STRICT_SPEC = Option("strict_spec", "Use only what the format defines: no guards, projection or parallel nodes.")
 
 _NODES = re.compile(r"^nodes\s*:|\"nodes\"\s*:", re.MULTILINE)
 
@@ -44,7 +44,9 @@ class Graph(Dialect):
     is_data = True
     recognised_by = "a workflow graph ends in .yml, .yaml or .json and has id, name, entry, nodes and edges"
     interpreter = 1
-    templates: ClassVar[Mapping[str, str]] = {"branching": "a node that sorts a message, and an answer for each kind"}
+    templates: ClassVar[Mapping[str, str]] = {
+        "branching": "a node that classifies a message, and an answer for each kind"
+    }
     guides: ClassVar[Mapping[str, str]] = {"graph": "Workflow graphs: nodes, edges and conditions in plain words"}
     draft_prompt_file = "draft.md"
     typed_inputs = True
@@ -92,7 +94,7 @@ class Graph(Dialect):
         return lambda state: interpret(document, inputs, options, state)
 
     def claims(self, text: str, name: str) -> bool:
-        # Much data has an id and a name, and is not a broken workflow.
+        # A file with an id and a name is often other data, not a broken workflow.
         return self.recognises(text, name) and (not name.lower().endswith(".json") or '"nodes"' in text)
 
     def resembles(self, text: str, name: str) -> bool:
@@ -130,7 +132,7 @@ class Graph(Dialect):
         return [SecretNeed(f"env:{name}", required=False) for server in servers for name in server.env]
 
     def secrets_in(self, performed: Performed) -> Iterable[SecretNeed]:
-        """The environment variables of a skill that was read from a file."""
+        """The environment variables that a skill read from a file needs."""
         from cuebook.dialects.graph.run.sources import skill_of
 
         skill = skill_of(performed)

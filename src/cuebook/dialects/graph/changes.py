@@ -1,4 +1,4 @@
-"""Results that a person changes: the changed result, and whether it matches the output that its node declares."""
+"""Results that a person changes, and the check of each change against the output that its node declares."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from cuebook.kernel.errors import BadInput
 
 
 def with_change(data: Mapping[str, Any], field: str, value: Any) -> dict[str, Any]:
-    """The data of a result after a change to one field, or to all of it if `field` is empty."""
+    """The data of a result after a change to one field, or to the whole result if `field` is empty."""
     if field:
         return {**data, field: value}
     return dict(value) if isinstance(value, dict) else {"value": value}
 
 
 def read(workflow: Workflow, results: Mapping[str, Any], name: str, text: str) -> Any:
-    """Reads the text of a changed value. The value of a result is read as JSON, unless only the text itself matches the
-    declared output.
+    """Parses the text of a changed value. The value of a result is parsed as JSON, unless only the text itself matches
+    the declared output.
     """
     value = typed_value(workflow, name.removeprefix(_INPUT), text)
     if not node_in(name, results)[0]:
@@ -32,8 +32,8 @@ def read(workflow: Workflow, results: Mapping[str, Any], name: str, text: str) -
 def check(
     workflow: Workflow, inputs: Mapping[str, Any], results: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> None:
-    """Checks changes: `NODE` and `NODE.FIELD` change an existing result, any other name an input. Raises `BadInput` for
-    an unknown name and for a value that does not match its declaration.
+    """Checks changes: `NODE` and `NODE.FIELD` change an existing result, any other name changes an input. Raises
+    `BadInput` for an unknown name and for a value that does not match its declaration.
     """
     given: dict[str, Any] = {}
     for name, value in changes.items():
@@ -73,7 +73,7 @@ def _check_result(workflow: Workflow, results: Mapping[str, Any], name: str, val
     if wrong:
         raise BadInput(
             f"{name} does not match the output that node {node_in(name, results)[0]} declares: {'; '.join(wrong)}.",
-            fix="Give a value that matches it, or change the node's output.",
+            fix="Use a value that matches it, or change the node's output.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Checks a workflow without running it: the errors and warnings of `parse`, and notes on what may surprise its author."""
+"""Checks a workflow without running it: the errors and warnings of `parse`, and notes on possible surprises."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ ERRORS = {
     "SELF_LOOP": "An edge leads from a node to itself and has no max_iterations.",
     "UNBOUNDED_CYCLE": "No edge of a cycle has max_iterations.",
     "AMBIGUOUS_EDGES": "A node has more than one edge without a condition.",
-    "RESERVED_NODE_ID": "A node uses a reserved id: that of the input, or of the end.",
+    "RESERVED_NODE_ID": "A node uses an id that is reserved for the input or the end.",
     # nodes and skills
     "INVALID_INLINE_SKILL": "A skill has neither an instruction nor a tool server.",
     "INVALID_MCP": "A tool server lacks the command or URL that its type needs.",
-    "UNSUPPORTED_EVAL_POLICY": "An evaluation policy that the format reserves for later.",
+    "UNSUPPORTED_EVAL_POLICY": "An evaluation policy is reserved for a later version of the format.",
     "INVALID_PASS_WHEN": "The pass_when of a judge is more than one word.",
-    "RULE_OF_OTHER_KIND": "A rule that does not apply to this kind of evaluator.",
+    "RULE_OF_OTHER_KIND": "A rule does not apply to this kind of evaluator.",
     "INVALID_OUTPUT_SCHEMA": "The output of a node is not a usable JSON Schema.",
-    "UNSUPPORTED_REGEX": "A regular expression that is invalid or cannot be matched in linear time.",
-    "SOURCE_INVALID_SHAPE": "A source is incomplete or has no valid address.",
+    "UNSUPPORTED_REGEX": "A regular expression is invalid or cannot be matched in linear time.",
+    "SOURCE_INVALID_SHAPE": "A source is incomplete or has no valid URL.",
     "SOURCE_INVALID_TYPE": "A source has an unknown type.",
     "SOURCE_FILE_NOT_FOUND": "The file of a source does not exist.",
     "SOURCE_FILE_OUTSIDE_ROOT": "The file of a source is outside the workflow's folder.",
@@ -52,7 +52,7 @@ WARNINGS = {
     "UNKNOWN_SKILL": "A node names an unknown skill.",
     "BROKEN_SKILL": "A node names a skill whose file cannot be read.",
     "UNKNOWN_MODEL": "A model name is invalid, or its provider is unknown.",
-    "MALFORMED_PATH": "A malformed path: a check on it always fails.",
+    "MALFORMED_PATH": "A path is malformed, so a check on it always fails.",
     "DEFAULT_NOT_IN_ENUM": "The default of an input is not one of its enum values.",
     "DUPLICATE_EVALUATOR": "Two evaluators of a node have the same name.",
     "JUDGE_BUDGET": "The workflow has more judges than judge_budget allows.",
@@ -60,11 +60,11 @@ WARNINGS = {
 }
 
 NOTES = {
-    "UNKNOWN_KEY": "An unknown key at the top level, similar to a known one.",
+    "UNKNOWN_KEY": "An unknown key at the top level is similar to a known one.",
     "NO_DEFAULT_EDGE": "The run fails if no condition holds, because every edge has one.",
     "OPEN_ROUTE": "Conditions are judged by the whole reply, because the node declares no output.",
     "IDLE_RETRY": "A node has retry, but neither evaluators nor required outputs that could fail.",
-    "UNUSED_SKILL": "A skill that no node uses.",
+    "UNUSED_SKILL": "No node uses a skill.",
 }
 
 CODES: Codes = {
@@ -86,7 +86,7 @@ def check(text: str, name: str, around: Surroundings | None = None) -> list[Find
 
 
 def _surroundings(workflow: Workflow, around: Surroundings) -> Iterator[Problem]:
-    """Problems with the files, skills and models that the workflow names. A missing API key is not the workflow's mistake."""
+    """Problems with the files, skills and models that the workflow names. A missing API key is not one of them."""
     skills = around.skills()
     if skills is not None:
         yield from unknown_skills(workflow, skills)
@@ -185,7 +185,7 @@ def _notes(workflow: Workflow) -> Iterator[Problem]:
         if one.retry is not None and not one.eval and not (one.output or {}).get("required"):
             fix = "Add an eval, or remove retry."
             yield Problem(
-                f"The retry of node '{one.id}' has no effect: nothing in it can fail an evaluation.",
+                f"The retry of node '{one.id}' has no effect: no evaluation in it can fail.",
                 one.line,
                 fix,
                 "IDLE_RETRY",

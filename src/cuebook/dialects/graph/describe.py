@@ -1,4 +1,4 @@
-"""What can be said of a workflow before it runs: its summary, and its edges and approvals in words."""
+"""The summary of a workflow: its nodes, edges and needs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _needs(workflow: Workflow) -> Iterator[Need]:
 
 
 def _read(workflow: Workflow) -> Iterator[Source]:
-    """The sources that are read from files and addresses."""
+    """The sources that are read from files and URLs."""
     for node in workflow.nodes.values():
         yield from (
             one for one in (node.instruction, *node.rules.sources, *node.context.sources) if one.kind != "inline"

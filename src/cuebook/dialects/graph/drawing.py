@@ -14,7 +14,7 @@ from cuebook.dialects.presentation.drawing import Arrow, Box, Drawing
 Ends = tuple[str, str]
 """The nodes at both ends of an arrow."""
 _STATUSES = {"success": "completed"}
-"""The status of a step, by the status of its node where the names differ."""
+"""The status of a step, by the status of its node, if the names differ."""
 
 
 class State(msgspec.Struct):
@@ -72,8 +72,8 @@ def _box(workflow: Workflow, id: str, name: str, state: State | None) -> Box:
 
 
 def _arrows(workflow: Workflow, names: Mapping[str, str], state: State | None) -> Iterator[Arrow]:
-    """Arrows for edges, and for the start and the join of parallel branches. An edge from one branch of a fan-out to
-    another ends the first one, so it is drawn to the join.
+    """The arrows for edges, and for the start and the join of parallel branches. An edge from one branch of a fan-out
+    to another ends the first branch, so its arrow leads to the join.
     """
     fans = workflow.extras.fan_out
     begun = dict.fromkeys((fan.node, to) for fan in fans for to in fan.to)
@@ -97,7 +97,7 @@ def _arrows(workflow: Workflow, names: Mapping[str, str], state: State | None) -
         if not workflow.out_edges.get(to):
             joins.setdefault((to, join[to]))
         times = None if state is None else state.branched.get((from_, to), 0)
-        yield Arrow(names[from_], names[to], "at once", "fan", "", f"{from_}\0{to}", times)
+        yield Arrow(names[from_], names[to], "in parallel", "fan", "", f"{from_}\0{to}", times)
     seen = sorted(state.joined) if state is not None else []
     for from_, to in dict.fromkeys((*joins, *seen)):
         times = None if state is None else state.joined.get((from_, to), 0)

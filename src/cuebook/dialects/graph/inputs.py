@@ -1,4 +1,4 @@
-"""The inputs of a workflow: what it declares, and the check of the values that a run is given.
+"""The inputs of a workflow: their declarations, and the check of the values that are passed to a run.
 
 A value keeps its type. Null counts as absent. Undeclared inputs pass through.
 """
@@ -21,7 +21,7 @@ _DRY_RUN = "dryRun"
 _FIELDS = ("type", "description", "required", "default", "enum")
 
 
-# --- what a workflow declares -------------------------------------------------------------------------------
+# --- declarations -------------------------------------------------------------------------------------------
 
 
 def declared(shape: Shape, value: Value) -> tuple[Declared, ...]:
@@ -56,11 +56,11 @@ def _checked(shape: Shape, type_: str, value: Value, at: str) -> Any:
     return shape.plain(value, at)
 
 
-# --- what a run is given ------------------------------------------------------------------------------------
+# --- values -------------------------------------------------------------------------------------------------
 
 
 def accept(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs of a run with defaults. `BadInput` names everything that is missing or wrong."""
+    """The inputs of a run, with defaults. Raises `BadInput`, which names all missing and invalid inputs."""
     declared = {one.name: one for one in workflow.declared or ()}
     accepted: dict[str, Any] = {}
     wrong: list[str] = []
@@ -89,7 +89,7 @@ def accept(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def typed(declared: Declared, text: str) -> Any:
-    """Reads a value from text, as on a command line. Text that does not match the declared type is returned unchanged."""
+    """Parses a value, as on a command line. Text that does not match the declared type is returned unchanged."""
     if declared.type == "string":
         return text
     if declared.type == "string[]" and not text.lstrip().startswith("["):
@@ -102,25 +102,25 @@ def typed(declared: Declared, text: str) -> Any:
 
 
 WITHOUT_DECLARING = ("rules", "context", _DRY_RUN)
-"""Inputs that mean something in every workflow."""
+"""Inputs that every workflow accepts."""
 
 
 def taken(workflow: Workflow, name: str) -> bool:
-    """Whether a run may have an input of this name. Undeclared names pass, unless they resemble a declared one."""
+    """Whether a run accepts an input with this name. Undeclared names are accepted unless they resemble a declared one."""
     names = [one.name for one in workflow.declared or ()]
     return name in names or name in WITHOUT_DECLARING or not get_close_matches(name, names, n=1)
 
 
 def check_plain(name: str, value: Any) -> None:
-    """Raises `BadInput` for a value that a journal cannot hold."""
+    """Raises `BadInput` for a value that a journal cannot store."""
     problem = flaw(value, None, ())
     if problem:
-        raise BadInput(f"{name} {problem}.", fix="Give a plain value.")
+        raise BadInput(f"{name} {problem}.", fix="Use a plain value.")
 
 
 def typed_value(workflow: Workflow, name: str, text: str) -> Any:
-    """As `typed`; an undeclared input is read as JSON, or else kept as text. `dryRun` must be true or false, because a
-    misspelt value would start a full run.
+    """Like `typed`. An undeclared input is parsed as JSON, or else kept as text. `dryRun` must be true or false, because
+    a misspelt value would start a full run.
     """
     for one in workflow.declared or ():
         if one.name == name:

@@ -16,7 +16,7 @@ InputType = Literal["string", "number", "boolean", "string[]"]
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A text: written in place, in a file, or at an address. It is read once, before the first node."""
+    """A source of text: inline, a file, or a URL. It is read once, before the first node."""
 
     kind: Literal["inline", "file", "url"]
     value: str
@@ -26,7 +26,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """The sources of a field. With `only`, it inherits none."""
+    """The sources of a field. With `only`, the field inherits none."""
 
     sources: tuple[Source, ...] = ()
     only: bool = False
@@ -40,7 +40,7 @@ class Declared(msgspec.Struct, frozen=True):
     description: str = ""
     required: bool = False
     default: Any = None
-    """None if there is no default: null counts as absent."""
+    """None if there is no default, because null counts as absent."""
     enum: tuple[Any, ...] = ()
     line: int = 0
 
@@ -89,7 +89,7 @@ class Retry(msgspec.Struct, frozen=True):
 
 
 class McpServer(msgspec.Struct, frozen=True):
-    """A tool server that a skill defines. `env` describes the variables that it needs, not their values."""
+    """A tool server that a skill defines. `env` describes the variables that it needs, without their values."""
 
     type: Literal["stdio", "http"]
     command: str = ""
@@ -145,8 +145,8 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """Conditions on results that decide an edge without a model: proved false excludes it, and if it alone is proved true,
-    it is followed."""
+    """Conditions on results that decide an edge without a model. An edge whose guard is proved false is excluded; if
+    only one guard is proved true, its edge is followed."""
 
     edge: int
     """The edge's index."""
@@ -156,7 +156,7 @@ class Guard(msgspec.Struct, frozen=True):
 
 
 class FanOut(msgspec.Struct, frozen=True):
-    """Parallel branches, and the node at which they join.
+    """Parallel branches and the node at which they join.
 
     A branch also ends where another begins, so a chain of nodes that runs sequentially elsewhere can run in parallel here.
     """
@@ -204,7 +204,7 @@ class Workflow(Document, msgspec.Struct, frozen=True, dict=True):
     context: tuple[Source, ...] = ()
     skills: dict[str, InlineSkill] = {}
     declared: tuple[Declared, ...] | None = None
-    """None if the workflow declares no inputs; then it accepts any input."""
+    """None if the workflow declares no inputs and so accepts any input."""
     model: str = ""
     judge_model: str = ""
     judge_budget: int = 50

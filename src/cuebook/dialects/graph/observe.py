@@ -50,7 +50,7 @@ _DRAWING = "drawing"
 PANELS = (Panel("drawing", _DRAWING, "Flow", within=(Panel("listing", _ROUTES, "Why this way"),)),)
 
 Fields = dict[str, Any]
-"""An event, a step of the trace or a result, as the format defines it."""
+"""An event, a trace step or a result, as the format defines it."""
 
 
 class GraphProjection(Projection):
@@ -82,7 +82,7 @@ class GraphProjection(Projection):
             lines = tuple(
                 Line(str(one.data.get("from", "")), route_words(one.data), key=str(one.seq)) for one in routes
             )
-            return Listing(lines=lines, empty="No edge was followed yet.", grows=True)
+            return Listing(lines=lines, empty="No edge has been followed yet.", grows=True)
         counts: dict[str, int] = {}
         for one in routes:
             counts[one.arrow] = counts.get(one.arrow, 0) + 1
@@ -129,9 +129,9 @@ class _Fold:
         self._open: dict[str, Visit] = {}
         """The open visits by branch path: a branch is in one node at a time."""
         self._talking: dict[int, str] = {}
-        """The node whose reply a model call streams, by record; empty for judges and routing questions."""
+        """The node whose reply a model call streams, by the call's record; empty for judges and routing questions."""
         self._early: dict[int, list[TextChunk | TextReset]] = {}
-        """Texts whose record has not arrived yet: texts are published at once, records only when they are durable."""
+        """Text whose record has not arrived yet. Text is published immediately, a record only once it is durable."""
         self._usage = Usage(cost=0.0)
         self._trace = Trace()
         self.routes: list[Route] = []
@@ -169,7 +169,7 @@ class _Fold:
             case "repair" if visit is not None:
                 visit.repairs += 1
                 why = "; ".join(data["problems"])
-                said = f"the reply cannot be used and is asked for again ({data['number']} of {data['most']}): {why}"
+                said = f"the reply is unusable and is requested again ({data['number']} of {data['most']}): {why}"
                 return [
                     self._event(entry, {"type": "node:warning", "node": visit.node, "reason": said, "code": "repair"})
                 ]
@@ -244,7 +244,7 @@ class _Fold:
     def _finished(self, entry: Entry, event: RunFinished) -> list[Fields]:
         closed: list[Fields] = []
         why = event.error.message if event.error is not None else event.status
-        for path, visit in list(self._open.items()):  # visits that were open when the run ended
+        for path, visit in list(self._open.items()):  # visits that were still open when the run ended
             closed += self._closed(entry, path, "failed", {"error": why}, entry.at - visit.at, None)
         end: Fields = {"type": "workflow:end", "results": self.results, "status": event.status}
         if event.error is not None:
@@ -393,12 +393,12 @@ class Visit:
 class Trace:
     """The trace of a run: the steps, the edges between them, and the result of each node.
 
-    Branches are listed where they began, in the order in which they are written, not in the order in which they ran.
+    Branches are listed where they began, in document order, not in the order in which they ran.
     """
 
     def __init__(self) -> None:
         self._lines: dict[str, list[Fields]] = {}
-        """For each branch path, what happened in order: steps, edges, and the branches that began there."""
+        """The steps, edges and new branches on each branch path, in order."""
 
     def went(self, path: str, steps: Sequence[Fields], result: Fields) -> None:
         """Adds a visit of a node, with a step for each attempt and the result of the last one."""
@@ -478,7 +478,7 @@ _REASONS = {"fan out": "parallel branches begin", "join": "its branch has ended"
 
 
 def route_words(data: Mapping[str, Any]) -> str:
-    """Where a run continued after a step, and why."""
+    """A description of where a run continued after a step, and why."""
     to, reason = str(data.get("to", "")), str(data.get("reason", ""))
     reason = _REASONS.get(reason, reason)
     if data.get("asked") and reason == "only path":
@@ -487,7 +487,7 @@ def route_words(data: Mapping[str, Any]) -> str:
     if data.get("saved"):
         return f"{words} (proved, no model was asked)"
     said = " ".join(str(data.get("rationale") or "").split())
-    default = "the model named no edge, asked twice" if data.get("unusable") else "no condition holds"
+    default = "the model named no edge in two attempts" if data.get("unusable") else "no condition holds"
     parts = ([default] if data.get("default") else []) + ([f"the model says: {said}"] if said else [])
     return f"{words} ({'; '.join(parts)})" if parts else words
 
@@ -498,7 +498,7 @@ def note(name: str, data: Mapping[str, Any]) -> Note:
             words = route_words(data)
             return Note(words, words, lasting=True)
         case "retry", _:
-            again = f"tries again ({data.get('attempt')}): {_brief(data.get('reason', ''))}"
+            again = f"retries ({data.get('attempt')}): {_brief(data.get('reason', ''))}"
             return Note(kernel_note(name, data).words, again)
     return kernel_note(name, data)
 

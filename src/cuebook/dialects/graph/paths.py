@@ -1,4 +1,4 @@
-"""Paths into results, `[all:|any:]segment.segment[*]`, and the conditions equals, in and matches on the values there.
+"""Paths into results, `[all:|any:]segment.segment[*]`, and the conditions equals, in and matches on their values.
 
 `requires`, value evaluators and guards use them. Pure; a check takes time proportional to the size of the value.
 """
@@ -35,7 +35,7 @@ class Path(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The values at a path, or the problem that prevents them."""
+    """The values at a path, or the problem with the path."""
 
     mode: Mode = "all"
     values: tuple[Any, ...] = ()

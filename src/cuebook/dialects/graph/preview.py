@@ -40,7 +40,7 @@ def preview(workflow: Workflow, given: Mapping[str, Any], settings: Settings) ->
         title=workflow.name,
         inputs=inputs,
         declared=declared_inputs(workflow),
-        heading="its steps, beginning at the entry",
+        heading="steps, beginning at the entry",
         steps=tuple(_step(workflow, one) for one in prepared.nodes),
         steps_key="nodes",
         acts=[_act(workflow, one) for one in prepared.nodes],
@@ -52,8 +52,8 @@ def preview(workflow: Workflow, given: Mapping[str, Any], settings: Settings) ->
         limits=Limits(
             bound.calls,
             (
-                f"{_counted(bound.visits, 'visit')} of nodes",
-                f"{_counted(bound.calls, 'call')} of models, if every node takes all its turns;"
+                f"{_counted(bound.visits, 'node visit')}",
+                f"{_counted(bound.calls, 'model call')} if every node uses all its turns;"
                 f" {bound.without_tools:,} if none calls a tool",
             ),
             {"visits": bound.visits, "calls_without_tools": bound.without_tools},
@@ -77,7 +77,7 @@ def _counted(number: int, thing: str) -> str:
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A node as its model would be asked at its first visit, if nothing had run before it."""
+    """A node with the model call of its first visit, as if nothing had run before it."""
 
     node: Node
     ask: AskModel
@@ -87,11 +87,11 @@ class Prepared(msgspec.Struct, frozen=True):
 
 class Preparation(msgspec.Struct, frozen=True):
     nodes: list[Prepared]
-    """From the entry on, nearest first."""
+    """The nodes, nearest to the entry first."""
     skills: dict[str, Skill | None]
     """The skills that nodes name; None for a skill that is unknown or cannot be read."""
     flaws: dict[str, str]
-    """Why skills that exist cannot be read."""
+    """The reasons skills that exist cannot be read."""
 
 
 def prepare(workflow: Workflow, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Program[Preparation]:
@@ -188,7 +188,7 @@ def _ways(workflow: Workflow, node: Node, edges: tuple[Edge, ...]) -> Iterator[s
     else:
         yield from (edge_words(edge) if edge.when else f"otherwise: {edge_words(edge)}" for edge in edges)
         if all(edge.when for edge in edges):
-            yield "otherwise the run fails: no edge is left"
+            yield "otherwise the run fails, because no edge is left"
 
 
 def _skill(prepared: Preparation, name: str) -> str:
@@ -229,14 +229,14 @@ def most_visits(workflow: Workflow) -> int:
     bounded = sum(edge.max_iterations or 0 for edge in workflow.edges)
     if not workflow.extras.fan_out:
         return _longest(workflow) * (bounded + 1)
-    # Branches may visit the same nodes.
+    # Different branches may visit the same nodes.
     width = max(len(fan.to) for fan in workflow.extras.fan_out)
     inner = len(within_branches(workflow))
     return (len(workflow.nodes) - inner + inner * width) * (bounded + 1)
 
 
 def _most_expensive(visits: int, calls: list[int]) -> int:
-    """The total for so many visits: the most expensive nodes once each, and further visits to the most expensive one."""
+    """The maximum total for this many visits: the most expensive nodes once each, then the most expensive one again."""
     dearest = sorted(calls, reverse=True)
     return sum(dearest[:visits]) + max(0, visits - len(dearest)) * dearest[0]
 

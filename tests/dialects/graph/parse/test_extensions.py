@@ -1,4 +1,4 @@
-"""What goes beyond the format, below one key: read to the letter, and nothing in it is passed over."""
+"""The extensions of the format below one key: they are read strictly, and nothing in them is ignored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.dialects.graph.harness import flow, way
 from tests.dialects.graph.samples import FULL, MINIMAL, line_of, loaded, problems, refusal
 
 
-def test_what_goes_beyond_the_format() -> None:
+def test_extensions_of_the_format() -> None:
     extras = parse(FULL, "full.yml").extras
     assert (extras.on_failure, extras.max_steps, extras.router_model) == ("halt", 500, "provider/small")
     assert [(one.edge, one.output_matches, one.output_required) for one in extras.guards] == [
@@ -38,11 +38,11 @@ def test_what_goes_beyond_the_format() -> None:
         ({"guards": [{"edge": 0}]}, "has neither output_matches nor output_required."),
         ({"guards": [{"edge": 9, "output_required": ["a"]}]}, "there is no edge 9."),
         ({"guards": [{"edge": 0, "from": "look", "output_required": ["a"]}]}, "names its edge twice."),
-        ({"guards": [{"from": "look", "output_required": ["a"]}]}, "names no edge."),
+        ({"guards": [{"from": "look", "output_required": ["a"]}]}, "does not name an edge."),
         ({"guards": [{"from": "look", "to": "tell", "output_required": ["a"]}]}, "no edge goes from 'look' to 'tell'."),
         ({"guards": [{"edge": 0, "output_required": ["a"]}] * 2}, "an edge has two guards."),
         ({"guards": [{"edge": 0, "output_required": ["a..b"]}]}, "'a..b' is not a valid path"),
-        ({"guards": [{"edge": 0, "output_matches": [{"path": "a", "matches": "(?=a)"}]}]}, "looks ahead"),
+        ({"guards": [{"edge": 0, "output_matches": [{"path": "a", "matches": "(?=a)"}]}]}, "uses lookahead"),
         ({"nodes": {"nobody": {}}}, "unknown node 'nobody'."),
         ({"nodes": {"tell": {"approve": "x"}}}, "Unknown key 'approve' in x_cuebook.nodes.tell."),
         ({"nodes": {"tell": {"approval": ""}}}, "approval must not be empty."),
@@ -60,7 +60,7 @@ def test_what_goes_beyond_the_format() -> None:
         ({"fan_out": [{"node": "look", "to": ["again"], "join": "tell"}]}, "'again' leads back to 'look'."),
     ],
 )  # fmt: skip
-def test_nothing_in_the_extension_is_passed_over(extras: Any, says: str) -> None:
+def test_nothing_in_the_extension_is_ignored(extras: Any, says: str) -> None:
     found = problems(("x_cuebook", extras), text=FULL)
     assert [one for one in found if says in one.message] != []
     assert {one.code for one in found} <= {"INVALID_EXTENSION", "UNSUPPORTED_REGEX", "MALFORMED_PATH"}
@@ -94,7 +94,7 @@ FAN: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_branches_run_one_after_the_other_elsewhere_and_at_once_here() -> None:
+def test_branches_run_sequentially_elsewhere_and_in_parallel_here() -> None:
     (fan,) = parse(json.dumps(FAN), "fan.json").extras.fan_out
     assert (fan.node, fan.to, fan.join, fan.max_concurrency) == ("start", ("a", "b"), "end", 2)
 

@@ -1,4 +1,4 @@
-"""From a workflow's text to its document: what each field becomes, and what is refused, with its line and code."""
+"""Parsing a workflow: what each field becomes, and what is refused, with its line and code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.dialects.graph.samples import (
     refusal,
 )
 
-# --- what is read -------------------------------------------------------------------------------------------
+# --- valid workflows----------------------------------------------------------------------------------------
 
 
 @beside
@@ -70,7 +70,7 @@ def test_there_are_examples() -> None:
     assert len(OWN) >= 2
 
 
-def test_the_least_that_is_a_workflow() -> None:
+def test_a_minimal_workflow() -> None:
     tea = parse(MINIMAL, "tea.yml")
     assert (tea.id, tea.title, tea.entry, tea.edges) == ("tea", "Tea", "brew", ())
     assert tea.nodes["brew"].instruction == Source("inline", "Brew a cup of tea.", line=7)
@@ -170,13 +170,13 @@ def test_json_is_read_as_yaml_is() -> None:
     assert parse(json.dumps(given), "full.yml") == from_json
 
 
-def test_a_flow_of_braces_that_is_no_json_is_yaml() -> None:
+def test_a_flow_mapping_that_is_not_json_is_yaml() -> None:
     text = "{id: a, name: A, entry: b, nodes: {b: {name: B, instruction: C}}, edges: []}"
     assert parse(text, "a.yml").nodes["b"].name == "B"
     assert refusal(text, "a.json")[0].code == "PARSE"
 
 
-def test_the_top_level_is_open_and_what_looks_like_a_slip_is_noted() -> None:
+def test_unknown_top_level_keys_are_allowed_and_likely_typos_are_noted() -> None:
     parsed = read(MINIMAL + "author: me\nx_other: {a: 1}\nrule: []\nx-cuebook: {}\n", "a.yml")
     assert parsed.workflow is not None
     assert [(one.line, one.message, one.fix) for one in parsed.notes] == [
@@ -192,7 +192,7 @@ def test_yes_is_a_word() -> None:
     assert loaded(("nodes.brew.eval", [judge])).nodes["brew"].eval[0].pass_when == "yes"
 
 
-def test_an_empty_condition_is_none_and_an_instruction_that_begins_with_a_slash_is_a_file() -> None:
+def test_an_empty_condition_is_ignored_and_an_instruction_with_a_slash_is_a_file() -> None:
     book = loaded(
         ("nodes.pour", {"name": "Pour", "instruction": "/etc/pour.md"}),
         ("edges.0", {"from": "brew", "to": "pour", "when": ""}),
@@ -205,11 +205,11 @@ def test_a_whole_number_may_be_written_with_a_point() -> None:
     assert loaded(("nodes.brew.max_turns", 3.0)).nodes["brew"].max_turns == 3
 
 
-# --- what is refused ----------------------------------------------------------------------------------------
+# --- invalid workflows --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["id", "name", "entry", "nodes", "edges"])
-def test_what_must_be_there_is_missed(name: str) -> None:
+def test_a_missing_required_field_is_reported(name: str) -> None:
     found = problems((name, ...))
     assert f"'{name}' is missing in the workflow." in [one.message for one in found]
 
@@ -224,9 +224,9 @@ SKILL = {"instruction": "Do."}
     ("path", "value", "says"),
     [
         ("id", "", "id must not be empty."),
-        ("id", 5, "id must be text, not '5'."),
-        ("name", None, "name must be text, not nothing."),
-        ("description", [], "description must be text, not a list."),
+        ("id", 5, "id must be a string, not '5'."),
+        ("name", None, "name must be a string, not nothing."),
+        ("description", [], "description must be a string, not a list."),
         ("nodes", [], "nodes must be a table of names and values, not a list."),
         ("edges", {}, "edges must be a list, not a table."),
         ("workflow_type", "review", "workflow_type cannot be 'review'."),
@@ -237,19 +237,19 @@ SKILL = {"instruction": "Do."}
         ("rules", "Be short.", "rules must be a list"),
         ("rules", [""], "rules[0] must not be empty."),
         ("rules", [{"file": "a", "inline": "b"}], "rules[0]: A tagged source must have exactly one of inline, file and url"),
-        ("rules", [{"file": ""}], "rules[0]: The file of a source must be a non-empty text."),
+        ("rules", [{"file": ""}], "rules[0]: The file of a source must be a non-empty string."),
         ("rules", [{"text": "a"}], "rules[0]: A tagged source must have exactly one of"),
-        ("verify", {}, "'verify' is called 'eval' since version 0.2 of the format."),
+        ("verify", {}, "'verify' was renamed to 'eval' in version 0.2 of the format."),
         (NODE, "Brew.", "nodes.brew must be a table of names and values, not 'Brew.'."),
         (f"{NODE}.name", ..., "'name' is missing in nodes.brew."),
         (f"{NODE}.instruction", ..., "'instruction' is missing in nodes.brew."),
-        (f"{NODE}.verify", {"any_tool_called": ["a"]}, "nodes.brew: 'verify' is called 'eval'"),
+        (f"{NODE}.verify", {"any_tool_called": ["a"]}, "nodes.brew: 'verify' was renamed to 'eval'"),
         (f"{NODE}.instructions", "x", "Unknown key 'instructions' in nodes.brew."),
         (f"{NODE}.max_turns", 0, "nodes.brew.max_turns must be a whole number of at least 1, not '0'."),
         (f"{NODE}.max_turns", "3", "nodes.brew.max_turns must be a whole number"),
         (f"{NODE}.output", True, "nodes.brew.output must be a table"),
         (f"{NODE}.fail_soft", "yes", "nodes.brew.fail_soft must be true or false, not 'yes'."),
-        (f"{NODE}.skills", [1], "nodes.brew.skills[0] must be text"),
+        (f"{NODE}.skills", [1], "nodes.brew.skills[0] must be a string"),
         (f"{NODE}.disallowed_tools", [""], "nodes.brew.disallowed_tools[0] must not be empty."),
         (f"{NODE}.tools", {}, "nodes.brew.tools has neither 'allow' nor 'deny'."),
         (f"{NODE}.tools", {"allow": []}, "nodes.brew.tools.allow must not be empty."),
@@ -267,9 +267,9 @@ SKILL = {"instruction": "Do."}
         (f"{NODE}.retry", {}, "'max' is missing in nodes.brew.retry."),
         (f"{NODE}.retry", {"max": 0}, "retry.max must be a whole number of at least 1"),
         (f"{NODE}.retry", {"max": 1, "instruction": ""}, "retry.instruction must not be empty."),
-        (f"{NODE}.retry", {"max": 1, "instruction": {}}, "have one of 'auto' and 'reflect'."),
+        (f"{NODE}.retry", {"max": 1, "instruction": {}}, "have either 'auto' or 'reflect'."),
         (f"{NODE}.retry", {"max": 1, "instruction": {"auto": False}}, "auto can only be true."),
-        (f"{NODE}.retry", {"max": 1, "instruction": {"auto": True, "reflect": "x"}}, "have one of"),
+        (f"{NODE}.retry", {"max": 1, "instruction": {"auto": True, "reflect": "x"}}, "have either"),
         (f"{NODE}.eval", [], "nodes.brew.eval must not be empty."),
         (f"{NODE}.eval", [EVAL | {"kind": "values"}], "nodes.brew.eval[0].kind cannot be 'values'."),
         (f"{NODE}.eval", [{"kind": "judge", "rubric": "x"}], "'name' is missing in nodes.brew.eval[0]."),
@@ -283,12 +283,12 @@ SKILL = {"instruction": "Do."}
         (f"{NODE}.eval_policy", "most", "nodes.brew.eval_policy cannot be 'most'."),
         ("edges.0", {"from": "brew"}, "'to' is missing in edges[0]."),
         ("edges.0", {"from": "brew", "to": "brew", "max_iterations": 0}, "max_iterations must be a whole number"),
-        ("edges.0", {"from": "brew", "to": "brew", "when": True}, "edges[0].when must be text, not 'true'."),
+        ("edges.0", {"from": "brew", "to": "brew", "when": True}, "edges[0].when must be a string, not 'true'."),
         ("edges.0", {"from": "brew", "to": "brew", "if": "x"}, "Unknown key 'if' in edges[0]."),
         ("skills", {"s": SKILL | {"tools": []}}, "Unknown key 'tools' in skills.s."),
         ("skills", {"s": {"mcp": {}}}, "skills.s.mcp has neither 'command' nor 'url'."),
         ("skills", {"s": {"mcp": {"command": "a", "type": "sse"}}}, "skills.s.mcp.type cannot be 'sse'."),
-        ("skills", {"s": {"mcp": {"command": "a", "env": {"A": 1}}}}, "skills.s.mcp.env.A must be text"),
+        ("skills", {"s": {"mcp": {"command": "a", "env": {"A": 1}}}}, "skills.s.mcp.env.A must be a string"),
         ("inputs", {"a": {}}, "'type' is missing in inputs.a."),
         ("inputs", {"a": {"type": "str"}}, "inputs.a.type cannot be 'str'."),
         ("inputs", {"a": {"type": "string", "default": 5}}, "inputs.a.default must be a text, not 5."),
@@ -308,54 +308,54 @@ def test_what_the_published_schema_refuses_is_refused_by_name(path: str, value: 
 @pytest.mark.parametrize(
     ("path", "value", "code", "says"),
     [
-        (f"{NODE}.eval_policy", "any_pass", "UNSUPPORTED_EVAL_POLICY", "'any_pass' is not there yet."),
-        (f"{NODE}.eval_policy", "weighted", "UNSUPPORTED_EVAL_POLICY", "'weighted' is not there yet."),
+        (f"{NODE}.eval_policy", "any_pass", "UNSUPPORTED_EVAL_POLICY", "'any_pass' is not supported yet."),
+        (f"{NODE}.eval_policy", "weighted", "UNSUPPORTED_EVAL_POLICY", "'weighted' is not supported yet."),
         (f"{NODE}.eval", [JUDGE | {"pass_when": "very good"}], "INVALID_PASS_WHEN", "must be one word"),
         (f"{NODE}.eval", [JUDGE | {"pass_when": "yes\n"}], "INVALID_PASS_WHEN", "must be one word"),
         (f"{NODE}.eval", [EVAL | {"rule": {"any_tool_called": ["a"]}}], "RULE_OF_OTHER_KIND", "apply to kind 'value'"),
         (f"{NODE}.eval", [EVAL | {"kind": "function"}], "RULE_OF_OTHER_KIND", "apply to kind 'function'"),
         ("skills", {"s": {}}, "INVALID_INLINE_SKILL", "skills.s has neither an instruction nor a tool server."),
         ("skills", {"s": {"name": "S", "instruction": ""}}, "INVALID_INLINE_SKILL", "neither"),
-        ("skills", {"s": {"mcp": {"type": "http", "command": "a"}}}, "INVALID_MCP", "of the type 'http' and has no url"),
+        ("skills", {"s": {"mcp": {"type": "http", "command": "a"}}}, "INVALID_MCP", "of type 'http' but has no url"),
         ("skills", {"s": {"mcp": {"command": ""}}}, "INVALID_MCP", "has no command"),
-        ("rules", [{"url": "ftp://a"}], "SOURCE_INVALID_SHAPE", "'ftp://a' is not a valid address."),
+        ("rules", [{"url": "ftp://a"}], "SOURCE_INVALID_SHAPE", "'ftp://a' is not a valid URL."),
         ("rules", [{"url": "https://a", "type": "git"}], "SOURCE_INVALID_TYPE", "Unknown source type 'git'"),
-        (f"{NODE}.requires", {"output_matches": [{"path": "a", "matches": "(?=x)"}]}, "UNSUPPORTED_REGEX", "looks ahead"),
-        (f"{NODE}.requires", {"output_matches": [{"path": "a", "matches": r"(a)\1"}]}, "UNSUPPORTED_REGEX", "refers back"),
+        (f"{NODE}.requires", {"output_matches": [{"path": "a", "matches": "(?=x)"}]}, "UNSUPPORTED_REGEX", "uses lookahead"),
+        (f"{NODE}.requires", {"output_matches": [{"path": "a", "matches": r"(a)\1"}]}, "UNSUPPORTED_REGEX", "uses a backreference"),
         (f"{NODE}.output", {"type": "text"}, "INVALID_OUTPUT_SCHEMA", "'text' is not valid"),
-        (f"{NODE}.output", {"$ref": "https://example.com/a.json"}, "INVALID_OUTPUT_SCHEMA", "does not lead to a part"),
-        (f"{NODE}.output", {"properties": {"a": {"$ref": "#/$defs/b"}}}, "INVALID_OUTPUT_SCHEMA", "does not lead"),
+        (f"{NODE}.output", {"$ref": "https://example.com/a.json"}, "INVALID_OUTPUT_SCHEMA", "does not point into the schema"),
+        (f"{NODE}.output", {"properties": {"a": {"$ref": "#/$defs/b"}}}, "INVALID_OUTPUT_SCHEMA", "does not point"),
         (f"{NODE}.output", {"properties": {"a": {"pattern": "(?!a)"}}}, "UNSUPPORTED_REGEX", "'(?!a)'"),
     ],
 )  # fmt: skip
-def test_what_goes_beyond_the_schema_has_a_code_of_its_own(path: str, value: Any, code: str, says: str) -> None:
+def test_problems_beyond_the_schema_have_their_own_codes(path: str, value: Any, code: str, says: str) -> None:
     (found,) = problems((path, value))
     assert found.code == code
     assert says in found.message
     assert found.fix
 
 
-def test_a_number_that_json_cannot_hold_is_refused() -> None:
+def test_a_number_that_json_cannot_represent_is_refused() -> None:
     text = MINIMAL + "inputs: {a: {type: number, default: .inf}}\n"
     assert [(one.code, one.line) for one in refusal(text)] == [("NOT_FINITE", 9)]
     text = MINIMAL.replace("tea.\n", "tea.\n    output: {properties: {a: {maximum: .nan}}}\n")
     assert [one.code for one in refusal(text)] == ["NOT_FINITE"]
 
 
-def test_verify_is_refused_with_the_way_to_mend_it() -> None:
+def test_verify_is_refused_with_a_fix() -> None:
     text = MINIMAL.replace("tea.\n", "tea.\n    verify: {any_tool_called: [a]}\n")
     (found,) = refusal(text)
     assert (found.line, found.code) == (8, "SCHEMA")
     assert "Rename it to 'eval' and write a list of evaluators" in found.fix
 
 
-def test_what_is_refused_is_not_offered() -> None:
+def test_refused_keys_are_not_suggested() -> None:
     (found,) = refusal(MINIMAL.replace("tea.\n", "tea.\n    zzz: 1\n"))
     assert "instruction" in found.fix
     assert "verify" not in found.fix
 
 
-def test_all_problems_are_told_at_once_in_the_order_of_the_lines() -> None:
+def test_all_problems_are_reported_together_in_line_order() -> None:
     text = """\
 name: Tea
 id: tea
@@ -376,7 +376,7 @@ edges:
     )
 
 
-def test_only_so_many_are_told_as_anyone_would_read() -> None:
+def test_the_number_of_reported_problems_is_limited() -> None:
     values = edited(MINIMAL, ("nodes", {f"n{number}": {} for number in range(5000)}))
     with pytest.raises(InvalidPlaybook) as caught:
         parse(json.dumps(values), "a.json")
@@ -400,7 +400,7 @@ def test_a_text_that_cannot_be_read_is_refused_where_it_breaks(text: str, line: 
 
 
 @pytest.mark.parametrize("text", ["", "- a\n", "text", "5", "null"])
-def test_what_is_no_table_is_no_workflow(text: str) -> None:
+def test_a_text_that_is_not_a_mapping_is_not_a_workflow(text: str) -> None:
     (found,) = refusal(text)
     assert found.message == "A workflow must be a table of names and values."
 
@@ -410,6 +410,6 @@ def test_a_text_can_be_too_long() -> None:
     assert "the text has more than 32,000,000 characters" in found.message
 
 
-def test_codes_are_not_told_where_a_dialect_has_no_names_for_them() -> None:
+def test_codes_are_not_shown_for_a_dialect_without_codes() -> None:
     assert str(InvalidPlaybook("a.md", [Problem("Bad", 1, "Mend it.", "F1")])) == "a.md:1: Bad. Mend it."
     assert codes(("entry", "pour")) == ["MISSING_ENTRY"]

@@ -1,4 +1,4 @@
-"""Our verdict on a workflow is that of the published schema, whatever is done to it; and no text does harm."""
+"""We accept the same workflows as the published schema, however they are changed, and no text does harm."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEVELS = [
         if name in node
     ),
 ]
-"""Small ones, so that every level is changed often."""
+"""Small documents, so that every level is changed often."""
 DOCUMENTS = [*WHOLE, *LEVELS]
 
 NAMES = [
@@ -55,7 +55,7 @@ VALUES = st.recursive(
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a document but the whole of it, and but those below our own key."""
+    """Every place in a document, except the root and the places below our own key."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     found = []
     for name, one in inside:
@@ -65,7 +65,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def mutated(chance: random.Random) -> dict[str, Any]:
-    """A valid workflow with a few values replaced, taken out, put in, copied from elsewhere or from beside."""
+    """A valid workflow with a few values replaced, removed, inserted or copied from other places."""
     document: dict[str, Any] = copied(chance.choice(DOCUMENTS))
     for _ in range(chance.randint(1, 3)):
         every = places(document)
@@ -146,7 +146,7 @@ def assert_same_verdict(document: dict[str, Any]) -> None:
     flaws = [error.message for error in published().iter_errors(document)]
     found = {one.code: one.message for one in read_plain(document).errors}
     if flaws:
-        # An inline skill that says nothing has a code of its own in the format.
+        # An empty inline skill has its own code in the format.
         assert found.keys() & {"SCHEMA", "INVALID_INLINE_SKILL"}, flaws
     else:
         assert "SCHEMA" not in found, found

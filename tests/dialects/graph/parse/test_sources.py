@@ -1,4 +1,4 @@
-"""What kind of source a text or a tagged object is, in a document and in the input of a run."""
+"""The kind of source that a string or a tagged object is, in a document and in the input of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cuebook.dialects.graph.parse.sources import BadSource, classified, given_so
         ("https:/a", "inline"), ("See https://a.b", "inline"), ("~/a.md", "inline"), ("..", "inline"),
     ],
 )  # fmt: skip
-def test_how_a_text_begins_decides(text: str, kind: str) -> None:
+def test_the_prefix_of_a_string_decides_its_kind(text: str, kind: str) -> None:
     found = classified(text)
     assert (found.kind, found.value) == (kind, text)
 
@@ -56,7 +56,7 @@ def test_a_tag_decides_over_the_text(value: Any, kind: str) -> None:
         ({"url": "https://a.b", "type": 5}, "SOURCE_INVALID_SHAPE"),
     ],
 )
-def test_what_is_no_source_is_refused_by_its_code(value: Any, code: str) -> None:
+def test_an_invalid_source_is_refused_with_its_code(value: Any, code: str) -> None:
     with pytest.raises(BadSource) as caught:
         given_source(value)
     assert caught.value.kind == code

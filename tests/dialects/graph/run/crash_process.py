@@ -64,7 +64,7 @@ FLOW = json.dumps(
 
 
 class PlaceModel:
-    """Says what belongs to a place."""
+    """Gives a reply that depends only on the place of the call."""
 
     async def perform(self, effect: AskModel, call: Call) -> Reply:
         node, aside = where(call)

@@ -1,4 +1,4 @@
-"""What people do while several ways run at once: they change, retry and restart, and limits hold."""
+"""Changes, retries and restarts while parallel branches run, and their limits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_a_way_is_asked_for_with_what_came_before_the_branch(store: Store)
     assert asked.context == {"input": {"q": 5}, "a": {"fact": 42}, "b": {"summary": "b is done."}}
 
 
-async def test_another_process_takes_it_up_after_the_change(store: Store) -> None:
+async def test_another_process_resumes_it_after_the_change(store: Store) -> None:
     text = fanned(nodes={"c2": wants(1), "b2": wants(5)})
     harness = GraphHarness(store, route={"b": "b2"})
     row = await harness.paused(text, {"q": 1}, "b", "c2")
@@ -87,13 +87,13 @@ async def test_a_branch_warns_once_of_what_is_missing(store: Store) -> None:
 
 
 def long(*lengths: int) -> str:
-    """Branches that are so many nodes long."""
+    """Branches with these numbers of nodes."""
     ways = [[f"{letter}{number}" for number in range(length)] for letter, length in zip("bcd", lengths, strict=False)]
     fan = {"node": "a", "to": [way[0] for way in ways], "join": "z"}
     return flow("a", *(node for way in ways for node in way), "z", x_cuebook={"fan_out": [fan]})
 
 
-async def test_branches_at_once_make_no_more_visits_than_there_may_be(store: Store) -> None:
+async def test_parallel_branches_do_not_exceed_the_visit_limit(store: Store) -> None:
     harness = GraphHarness(store)
     row = await harness.run(long(40, 40), max_steps=45)
     assert (row.status, row.error.code if row.error else "") == ("failed", "MAX_STEPS")
@@ -180,7 +180,7 @@ async def test_a_node_that_was_in_several_branches_is_called_by_its_branch(store
     assert row.status == "completed", row.error
     with pytest.raises(BadInput, match=r"Step c of run .* was reached in 2 branches") as refused:
         await harness.service.restart(row.id, "c")
-    first, second = str(refused.value.fix).removeprefix("Say which one is meant: ").removesuffix(".").split(", ")
+    first, second = str(refused.value.fix).removeprefix("Specify one of: ").removesuffix(".").split(", ")
     for name, nodes in ((first, ["c", "z", "a", "b", "c", "z", "e"]), (second, ["c", "z", "e"])):
         fork = await harness.service.restart(row.id, name)
         before = len(harness.asked("run"))
@@ -189,7 +189,7 @@ async def test_a_node_that_was_in_several_branches_is_called_by_its_branch(store
         assert [one.node for one in harness.asked("run")[before:]] == nodes
 
 
-async def test_a_node_that_was_not_reached_is_said_to_be_so(store: Store) -> None:
+async def test_a_node_that_was_not_reached_is_reported(store: Store) -> None:
     harness = GraphHarness(store, route={"b": "z"})
     row = await harness.run(fanned())
     with pytest.raises(BadInput, match="has not reached step b2") as refused:

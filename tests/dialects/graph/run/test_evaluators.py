@@ -1,4 +1,4 @@
-"""Evaluators and judges on the real engine. The conformance cases say more."""
+"""Evaluators and judges on the real engine. The conformance cases cover more."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ COUNTED: list[int] = []
 
 
 async def test_the_input_of_a_tool_is_checked_before_it_is_called(store: Store) -> None:
-    """What does not fit is told to the model, and the tool is not called."""
+    """The model is told what is invalid, and the tool is not called."""
     COUNTED.clear()
     box = Toolbox([python_tool(count)])
     harness = GraphHarness(
@@ -133,7 +133,7 @@ async def test_the_input_of_a_tool_is_checked_before_it_is_called(store: Store) 
         ('The step wrote {"verdict": "yes"} itself.', None),
     ],
 )
-async def test_only_a_line_of_its_own_is_a_verdict(store: Store, said: str, passed: bool | None) -> None:
+async def test_only_a_separate_line_is_a_verdict(store: Store, said: str, passed: bool | None) -> None:
     node = {"eval": [{"name": "e", "kind": "judge", "rubric": "Good?"}]}
     harness = GraphHarness(store, ask=[said])
     row = await harness.run(flow("a", nodes={"a": node}))
@@ -142,7 +142,7 @@ async def test_only_a_line_of_its_own_is_a_verdict(store: Store, said: str, pass
     assert ("judge parse failure" in verdict.get("reasoning", "")) is (passed is None)
 
 
-async def test_a_judge_that_cannot_be_asked_is_told_by_its_cause(store: Store) -> None:
+async def test_a_judge_that_cannot_be_asked_reports_the_cause(store: Store) -> None:
     node = {"eval": [{"name": "e", "kind": "judge", "rubric": "Good?"}]}
     harness = GraphHarness(store, ask=[{"fails": "The line is dead."}])
     row = await harness.run(flow("a", nodes={"a": node}))

@@ -1,4 +1,4 @@
-"""Several ways at once: bounded, and merged by the order they are written in."""
+"""Parallel branches: their number is bounded, and they are merged in document order."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def slowly(harness: GraphHarness, **delays: float) -> Slow:
     return slow
 
 
-async def test_no_more_at_once_than_there_may_be(store: Store) -> None:
+async def test_concurrency_is_limited(store: Store) -> None:
     harness = GraphHarness(store)
     slow = slowly(harness)
     row = await harness.run(fanned("b", "c", "d", "e", "f", most=2))
@@ -87,7 +87,7 @@ async def test_steps_of_branches_are_listed_once(store: Store) -> None:
     assert sorted(steps) == [("a", "completed"), ("b", "completed"), ("c", "completed"), ("z", "completed")]
 
 
-async def test_a_branch_that_cannot_go_on_fails_the_run(store: Store) -> None:
+async def test_a_branch_that_cannot_continue_fails_the_run(store: Store) -> None:
     edges = way("a b", "b z when ready", "c z")
     text = flow("a", "b", "c", "z", edges=[*edges, *way("z c when never x1")],
                 x_cuebook={"fan_out": [{"node": "a", "to": ["b", "c"], "join": "z"}]})  # fmt: skip

@@ -1,4 +1,4 @@
-"""Guards decide only what they can prove."""
+"""Guards, which decide only what they can prove."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workflows on the real engine: whole ones, and what the conformance cases cannot say."""
+"""Whole workflows on the real engine, and cases that the conformance cases cannot express."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared workfl
 
 
 class Shelf:
-    """Lists the tools of a toolbox, and knows no skills."""
+    """Lists the tools of a toolbox and has no skills."""
 
     def __init__(self, box: Toolbox) -> None:
         self._box = box
@@ -119,7 +119,7 @@ TRIAGE: dict[str, Any] = {
 
 
 @needs_shared
-async def test_triage_goes_its_whole_way(store: Store) -> None:
+async def test_triage_runs_to_its_end(store: Store) -> None:
     linear = ("linear_search_issues", "linear_create_issue", "linear_add_comment", "linear_update_issue")
     github = ("github_search_issues", "github_create_issue", "github_add_comment", "github_create_pr")
     texts = {
@@ -186,7 +186,7 @@ async def test_triage_goes_its_whole_way(store: Store) -> None:
     assert any("SLACK_WEBHOOK_URL" in said for said in warned)
 
 
-# --- what a person does ----------------------------------------------------------------------------------------
+# --- actions of a person ---------------------------------------------------------------------------------------
 
 
 async def test_a_node_waits_for_approval(store: Store) -> None:
@@ -295,7 +295,7 @@ async def test_a_fork_may_change_what_a_node_found(store: Store) -> None:
 
 
 async def test_a_failed_node_is_retried_from_its_beginning(store: Store) -> None:
-    """Also where it was no effect that failed, and others came after it."""
+    """Even if no effect failed, and other nodes ran after it."""
     node = {"eval": [{"name": "e", "kind": "value", "rule": {"output_required": ["x"]}}]}
     harness = GraphHarness(store, run={"b": [{"y": 1}, {"x": 1}]})
     row = await harness.run(flow("a", "b", "c", nodes={"b": node}))
@@ -310,7 +310,7 @@ async def test_a_failed_node_is_retried_from_its_beginning(store: Store) -> None
 # --- models and tools --------------------------------------------------------------------------------------------
 
 
-async def test_a_model_that_takes_no_tools_goes_on_without_them(store: Store) -> None:
+async def test_a_model_that_does_not_support_tools_continues_without_them(store: Store) -> None:
     harness = GraphHarness(store, texts={"tools:Read": tool("Read")})
     perform = harness.script.perform
 
@@ -388,7 +388,7 @@ async def test_a_server_that_does_not_come_up_is_warned_of(store: Store) -> None
 # --- bounds --------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_odd_about_a_document_is_warned_of(store: Store) -> None:
+async def test_likely_mistakes_in_a_document_are_warnings_of_the_run(store: Store) -> None:
     judges = [{"name": f"j{n}", "kind": "judge", "rubric": "Good?"} for n in range(3)]
     for budget, warned in ((3, []), (2, ["playbook"])):
         harness = GraphHarness(store, ask=["VERDICT: yes\nREASONING: Yes."])
@@ -423,7 +423,7 @@ async def test_a_budget_may_end_at_a_judge(store: Store) -> None:
 
 
 async def test_the_context_only_grows_at_its_end(store: Store) -> None:
-    """As long as no node runs again: the beginning of a context is what the one before was."""
+    """As long as no node runs again, each context begins with the previous one."""
     harness = GraphHarness(store)
     await harness.run(flow("a", "b", "c", "d"))
     blocks = [asked.blocks for asked in harness.asked("run")]
@@ -431,7 +431,7 @@ async def test_the_context_only_grows_at_its_end(store: Store) -> None:
         assert after[: len(before)] == before
 
 
-async def test_a_long_run_is_not_slower_to_take_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_run_is_not_slower_to_resume(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of many visits is replayed from its last checkpoint."""
     monkeypatch.setattr(state, "FIRST_CHECKPOINT", 16)
     edges = way("a b", "b a x1000")
@@ -457,7 +457,7 @@ async def test_a_long_run_is_not_slower_to_take_up(store: Store, monkeypatch: py
         (" \n", 3, "reply was empty"),
     ],
 )
-async def test_a_refused_or_empty_reply_is_no_success(
+async def test_a_refused_or_empty_reply_is_not_a_success(
     store: Store, said: Any, times: int, why: str, soft: bool
 ) -> None:
     harness = GraphHarness(store, run={"a": said})
@@ -499,8 +499,8 @@ async def test_a_refused_routing_question_takes_the_default_edge(store: Store) -
         assert row.status == ("completed" if "c" in way_taken else "failed")
 
 
-async def test_an_edit_and_test_loop_goes_on_until_the_tests_pass(store: Store) -> None:
-    """The same command fails the same way each time; what changes is the file."""
+async def test_an_edit_and_test_loop_continues_until_the_tests_pass(store: Store) -> None:
+    """The same command fails in the same way each time; only the file changes."""
     turns: list[Any] = []
     for number in range(6):
         turns.append(Says("", (ToolCall(f"t{number}", "Bash", {"command": "make test"}),)))
@@ -516,10 +516,10 @@ async def test_an_edit_and_test_loop_goes_on_until_the_tests_pass(store: Store) 
     assert len(harness.tools.called) == 12
 
 
-# --- ways that are too long -------------------------------------------------------------------------------------
+# --- paths that are too long -------------------------------------------------------------------------------------
 
 
-async def test_a_workflow_that_cannot_come_to_an_end_is_refused_before_anything_is_asked(store: Store) -> None:
+async def test_a_workflow_that_cannot_end_is_refused_before_anything_is_asked(store: Store) -> None:
     nodes = [f"n{number}" for number in range(201)]
     harness = GraphHarness(store)
     row = await harness.run(flow(*nodes))
@@ -532,8 +532,8 @@ async def test_a_workflow_that_cannot_come_to_an_end_is_refused_before_anything_
     assert (await harness.run(flow("a", "b", "c"), max_steps=3)).status == "completed"
 
 
-async def test_a_workflow_that_may_come_to_an_end_is_run_as_far_as_it_may(store: Store) -> None:
-    """A shorter way, or an edge that is used up, may end it."""
+async def test_a_workflow_that_may_end_is_run_up_to_the_limit(store: Store) -> None:
+    """A shorter path, or an edge that is used up, may end it."""
     for edges in (way("a b", "b c when long", "b d when short", "c d"), way("a b", "b c x5", "c d")):
         harness = GraphHarness(store, route={"b": "c"})
         row = await harness.run(flow("a", "b", "c", "d", edges=edges), max_steps=3)

@@ -1,11 +1,11 @@
-"""A node's instruction as a model gets it. The conformance cases say more; here are the corners."""
+"""A node's prompt. The conformance cases cover more; these are the corner cases."""
 
 from __future__ import annotations
 
 from cuebook.dialects.graph.run.visit import assemble
 
 
-def test_nothing_is_put_before_a_base_that_stands_alone() -> None:
+def test_a_base_without_sections_has_no_heading() -> None:
     assert assemble(" Do it.\n", [], [], [], {}) == " Do it.\n"
 
 
@@ -18,5 +18,5 @@ def test_a_skill_does_not_keep_older_context_away() -> None:
     assert told == "## Additional Context & Rules\n\nBe kind.\n\n---\n\n## Skill: Pen\n\nWrite.\n\n---\n\nDo it."
 
 
-def test_older_context_that_is_no_text_is_passed_over() -> None:
+def test_older_context_that_is_not_text_is_ignored() -> None:
     assert assemble("Do it.", [], [], [], {"additionalContext": ["x"]}) == "Do it."

@@ -1,4 +1,4 @@
-"""What data a reply comes to."""
+"""The data of a reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A workflow that is killed at any write of its journal is taken up again, and its trace is as if nothing had happened."""
+"""A workflow that is killed at any journal write is resumed, and its trace is as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def new(folder: Path) -> Path:
 
 
 async def prepared(folder: Path) -> tuple[Path, str]:
-    """A folder with a run that nobody has driven yet."""
+    """A folder with a run that has not been driven yet."""
     store = SqliteStore(folder / "store.db")
     service = service_on(store, folder)
     run = await begun(service)
@@ -62,7 +62,7 @@ def left(workflow: Workflow, entries: list[Entry]) -> dict[str, Any]:
 
 
 async def picture(service: Service, run: str) -> dict[str, Any]:
-    """What must be equal, whatever happened to the process: everything but the times."""
+    """Everything that must be equal, whatever happened to the process: all but the times."""
     workflow = parse(FLOW, "crash.yml")
     entries = [entry async for entry in service.entries(run)]
     told = [{name: one for name, one in event.items() if name not in TIMES} for event in events(workflow, entries)]
@@ -70,7 +70,7 @@ async def picture(service: Service, run: str) -> dict[str, Any]:
     return {
         **left(workflow, entries),
         "status": (await service.row(run)).status,
-        # Which branch is faster is no part of it.
+        # Which branch was faster does not matter.
         "events": [
             {**event, "sequence": 0} for event in told if branches.isdisjoint((event.get("node"), event.get("from")))
         ],
@@ -113,8 +113,8 @@ async def test_killed_at_every_write(when: str, tmp_path: Path) -> None:
     assert doubted > 0 or not THOROUGH, "some tool must have been caught half done"
 
 
-async def test_it_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
-    """What is replayed begins at the last checkpoint, and the context is the same as without one."""
+async def test_it_continues_from_a_checkpoint(tmp_path: Path) -> None:
+    """The replay begins at the last checkpoint, and the context is the same as without one."""
     store = SqliteStore(tmp_path / "store.db")
     service = service_on(store, tmp_path)
     run = await begun(service)
@@ -151,7 +151,7 @@ async def test_an_observer_that_comes_late_sees_the_same(tmp_path: Path) -> None
 
 
 async def test_long_results_are_kept_by_reference(store: Store) -> None:
-    """A checkpoint holds their digests; they are read when a node is shown them."""
+    """A checkpoint contains their digests; they are read when a node needs them."""
     harness = GraphHarness(store, run={name: {"long": name * 5_000} for name in "abcd"})
     row = await harness.run(flow("a", "b", "c", "d"))
     entries = await harness.entries(row.id)
@@ -176,7 +176,7 @@ async def test_a_retry_goes_back_behind_a_checkpoint(store: Store) -> None:
     assert [step["status"] for step in (await harness.trace(row.id))["steps"]] == ["success"] * 5
 
 
-async def test_what_a_person_changed_and_what_was_warned_of_outlive_a_checkpoint(store: Store) -> None:
+async def test_changes_and_warnings_survive_a_checkpoint(store: Store) -> None:
     node = {"output": {"type": "object", "properties": {"x": {"type": "number"}}}}
     names = ("a", "b", "c", "d", "e")
     edges = way("a b when on", "a e when off", "b c", "c d", "d e when on", "d a when off x1")

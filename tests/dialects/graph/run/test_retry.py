@@ -1,4 +1,4 @@
-"""Trying again on the real engine. The conformance cases say more."""
+"""Retries on the real engine. The conformance cases cover more."""
 
 from __future__ import annotations
 

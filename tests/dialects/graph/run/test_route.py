@@ -1,4 +1,4 @@
-"""Routing: what an answer is understood as, and what a question shows. The conformance cases say more."""
+"""Routing: how an answer is understood, and what a question shows. The conformance cases cover more."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_reason_is_kept() -> None:
     assert understood('{"choice": "fix", "reason": "It broke."}', IDS).reason == "It broke."
 
 
-def test_choices_are_told_apart() -> None:
+def test_choices_are_distinguished() -> None:
     edges = [
         Edge("a", "b", "x", index=3),
         Edge("a", "b", "y", index=4),

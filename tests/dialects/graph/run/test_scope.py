@@ -1,4 +1,4 @@
-"""What the next node is shown: of the results so far, and of those that were replaced."""
+"""The context of the next node: the results so far, without those that were replaced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.dialects.graph.harness import Asked, GraphHarness, flow, way
 
 TIMES = 30
 SAID = [{"n": number, "x": "y" * 1_000} for number in range(TIMES + 1)]
-"""What a loop leaves: far more than what is shown of it."""
+"""The number of results of a loop, far more than the context shows."""
 
 
 def length(asked: Asked) -> int:
@@ -20,7 +20,7 @@ def length(asked: Asked) -> int:
 
 
 def results_shown(asked: Asked) -> list[str]:
-    """The nodes whose results are shown, once for each time."""
+    """The nodes whose results are shown, once for each result."""
     return [block.split()[3].rstrip(",") for block in asked.blocks if block.startswith("Result of node ")]
 
 
@@ -44,7 +44,7 @@ async def test_what_a_loop_is_shown_does_not_grow_without_end(store: Store) -> N
 async def test_a_context_holds_the_latest_result_of_each_node_and_no_other(
     store: Store, options: dict[str, Any]
 ) -> None:
-    """For the nodes of a cycle, for those after it, and for routing; also where the earlier result was a failure."""
+    """This applies to the nodes of a cycle, to later nodes and to routing, even if the earlier result was a failure."""
     edges = way("s a", "a b", "b a when again x2", "b c when done")
     drafts = [{"draft": "dash"}, {"fails": "The model is down."}, {"draft": "three"}]
     harness = GraphHarness(
@@ -93,7 +93,7 @@ async def test_a_branch_that_loops_is_shown_what_came_before_it(store: Store) ->
 
 
 async def test_a_checkpoint_keeps_what_is_shown(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where results were left out before it, and a person has changed an input."""
+    """Even if results were left out before it and a person has changed an input."""
     monkeypatch.setattr(state, "FIRST_CHECKPOINT", 2)
     text = flow("s", "a", "b", "c", edges=way("s a", f"a a when again x{TIMES}", "a b when done", "b c when on"))
     harness = GraphHarness(store, run={"a": SAID}, route={"a": [*["a"] * TIMES, "b"], "b": "c"})

@@ -1,4 +1,4 @@
-"""What a node is given of its skills."""
+"""The tools that a node gets from its skills."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.dialects.graph.harness import GraphHarness, flow, skill
 
 
 def tools_of(text: str, found: dict[str, Any]) -> Toolset:
-    """Of the node `a`; `found` are skills as the performers give them."""
+    """The tools of the node `a`; `found` are skills as the performers return them."""
     workflow = parse(text, "flow.json")
     texts = {f"skill:{id}": Text(msgspec.json.encode(one).decode()) for id, one in found.items()}
     program = toolset(Material(workflow, {}, texts), workflow.nodes["a"])
@@ -27,7 +27,7 @@ def tools_of(text: str, found: dict[str, Any]) -> Toolset:
     raise AssertionError("a toolset without servers asks for nothing")
 
 
-def test_a_skill_that_the_workflow_writes_keeps_its_words_below_an_unconfigured_one_of_that_name() -> None:
+def test_an_inline_skill_keeps_its_instruction_next_to_an_unconfigured_one_of_the_same_name() -> None:
     text = flow("a", nodes={"a": {"skills": ["slack"]}}, skills={"slack": {"instruction": "Be brief in channels."}})
     missing = {"slack": skill("slack", configured=False, missing=["SLACK_WEBHOOK_URL"], instruction="")}
     tools = tools_of(text, missing)
@@ -56,7 +56,7 @@ def test_what_a_tool_says_of_itself_reaches_its_call() -> None:
     }
 
 
-def test_a_configured_skill_of_which_something_is_missing_is_warned_of() -> None:
+def test_a_partly_configured_skill_gives_a_warning() -> None:
     found = skill("s", "t", missing=["S_TOKEN"])
     tools = tools_of(flow("a", nodes={"a": {"skills": ["s"]}}), {"s": found})
     assert unset(["A"]) == "A is not set"
@@ -67,7 +67,7 @@ def test_a_configured_skill_of_which_something_is_missing_is_warned_of() -> None
     assert list(tools.calls) == ["t"]
 
 
-def test_a_tool_that_another_one_hides_is_warned_of() -> None:
+def test_a_tool_hidden_by_another_one_gives_a_warning() -> None:
     found = {"s": skill("s", "look.up", "put"), "t": skill("t", "look_up", "put")}
     tools = tools_of(flow("a", nodes={"a": {"skills": ["s", "t"]}}), found)
     assert [spec.name for spec in tools.specs] == ["look_up", "put"]
@@ -81,7 +81,7 @@ async def warned(store: Store, node: dict[str, Any], **texts: Any) -> list[tuple
     return [(one["code"], one["reason"]) for one in await harness.events(row.id) if one["type"] == "node:warning"]
 
 
-async def test_a_filter_is_not_said_to_name_a_stranger_where_the_skill_is_only_not_configured(store: Store) -> None:
+async def test_a_filter_gives_no_warning_for_tools_of_an_unconfigured_skill(store: Store) -> None:
     absent = skill("github", "github_create_pr", configured=False, missing=["GITHUB_TOKEN"])
     node = {"skills": ["s", "github"], "tools": {"deny": ["github_create_pr", "look"]}}
     found = await warned(store, node, skill_s=skill("s", "look", "poke"), skill_github=absent)
@@ -97,6 +97,6 @@ async def test_a_node_that_can_use_none_of_its_skills_is_warned_of(store: Store)
     absent = skill("slack", "slack_send", configured=False, missing=["SLACK_TOKEN"])
     found = await warned(store, {"skills": ["slack"]}, skill_slack=absent)
     assert [code for code, _ in found] == ["skill_not_configured", "no_skills"]
-    assert "none of its skills is configured" in found[-1][1]
+    assert "none of its skills are configured" in found[-1][1]
     found = await warned(store, {"skills": ["slack", "s"]}, skill_slack=absent, skill_s=skill("s", "look"))
     assert "no_skills" not in [code for code, _ in found]

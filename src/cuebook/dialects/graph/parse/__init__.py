@@ -20,7 +20,7 @@ from cuebook.formats.values import Malformed, Value
 from cuebook.formats.yaml import read_yaml_or_json
 
 SIZE_LIMIT = 32_000_000
-"""Characters."""
+"""The maximum size of a workflow, in characters."""
 EXTENSION = "x_cuebook"
 """The key for everything that goes beyond the format."""
 FIELDS = (
@@ -32,7 +32,7 @@ _TYPES = ("generic", "pr_review", "e2e_test", "content_generation", "monitor", "
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """The document of a text, or the errors that prevent it."""
+    """The result of parsing: the document, or the errors that prevent it."""
 
     workflow: Workflow | None
     errors: tuple[Problem, ...] = ()
@@ -42,7 +42,7 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 def parse(text: str, name: str) -> Workflow:
-    """The document. Raises `InvalidPlaybook` with all problems."""
+    """Parses a text into its document. Raises `InvalidPlaybook` with all problems."""
     parsed = read(text, name)
     if parsed.workflow is None:
         raise InvalidPlaybook(name, parsed.errors, codes=True)
@@ -50,7 +50,7 @@ def parse(text: str, name: str) -> Workflow:
 
 
 def read(text: str, name: str) -> Parsed:
-    """The document or its errors, and the warnings in either case."""
+    """Parses a text into its document or its errors, with the warnings in either case."""
     return _read(text, name.lower().endswith(".json"))
 
 
@@ -142,7 +142,7 @@ class _Reading:
         return Edge(ends[0], ends[1], condition, most, number, value.line)
 
     def _others(self) -> dict[str, Any]:
-        """The optional fields of the workflow that are not texts."""
+        """The optional fields of the workflow that are not strings."""
         shape, fields = self._shape, self._root.fields
         found: dict[str, Any] = {}
         for name in ("rules", "context"):
@@ -190,7 +190,7 @@ def _server(shape: Shape, value: Value, at: str) -> McpServer:
         kind = shape.choice(fields["type"], f"{at}.type", ("stdio", "http"))
     if value.kind == "map" and fields.keys() & {"command", "url"} and not (command if kind == "stdio" else url):
         needed = "command" if kind == "stdio" else "url"
-        shape.wrong(value.line, f"{at} is of the type '{kind}' and has no {needed}.", "Add it.", "INVALID_MCP")
+        shape.wrong(value.line, f"{at} is of type '{kind}' but has no {needed}.", "Add it.", "INVALID_MCP")
     args = shape.texts(fields["args"], f"{at}.args", empty=True) if "args" in fields else ()
     tables = {name: _texts_by_name(shape, fields, name, at) for name in ("headers", "env")}
     return McpServer(cast(Any, kind), command, args, url, **tables)

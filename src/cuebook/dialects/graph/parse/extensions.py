@@ -25,7 +25,7 @@ _RULES = ("output_required", "output_matches")
 def extras(shape: Shape, value: Value, nodes: Mapping[str, int], edges: Sequence[Edge]) -> Extras:
     reading = _Extras(nodes, edges)
     found = reading.read(value)
-    # The published schema does not cover this key, so its problems get a code of their own.
+    # The published schema does not cover this key, so its problems have a separate code.
     shape.problems += [_coded(one) for one in (*reading.shape.problems, *reading.shape.warnings)]
     return found
 
@@ -81,7 +81,7 @@ class _Extras:
         return Guard(edge, line=value.line, **rules) if edge is not None else None
 
     def _edge_of(self, value: Value, fields: Mapping[str, Value], at: str) -> int | None:
-        """The index of the edge, which is named by index or by its two ends. Ends that several edges share are an error."""
+        """The index of the edge, which is named by index or by its ends. Ends that several edges share are an error."""
         if "edge" in fields:
             number = self.shape.whole(fields["edge"], f"{at}.edge", 0)
             if number is not None and number >= len(self._edges):
@@ -93,7 +93,9 @@ class _Extras:
                 self.shape.wrong(value.line, f"{at} names its edge twice.", "Remove 'edge', or 'from' and 'to'.")
             return number
         if "from" not in fields or "to" not in fields:
-            self.shape.wrong(value.line, f"{at} names no edge.", "Add 'from' and 'to', or 'edge' and its number.")
+            self.shape.wrong(
+                value.line, f"{at} does not name an edge.", "Add 'from' and 'to', or 'edge' and its number."
+            )
             return None
         ends = [self.shape.text(fields[name], f"{at}.{name}") for name in ("from", "to")]
         numbers = [edge.index for edge in self._leaving.get(ends[0], ()) if edge.to == ends[1]]
@@ -123,7 +125,7 @@ class _Extras:
         return tuple(found)
 
     def _check_inner(self, outer: FanOut, others: Sequence[FanOut], at: str) -> None:
-        """A fan-out within a branch of another must join in the same branch."""
+        """Checks that a fan-out within a branch of another one joins in the same branch."""
         ends = frozenset({outer.join, *outer.to})
         branches = [reachable([start], self._leaving, ends) for start in outer.to]
         for inner in others:
@@ -158,10 +160,10 @@ class _Extras:
         return fan_out
 
     def _check_branches(self, fan_out: FanOut, at: str) -> None:
-        """Branches must not share nodes, and each must reach the join."""
+        """Checks that branches share no nodes and that each reaches the join."""
         wrong = self.shape.wrong
         if len({fan_out.node, fan_out.join, *fan_out.to}) < 2 + len(fan_out.to):
-            fix = "'node', 'join' and the entries of 'to' must all be different."
+            fix = "'node', 'join' and the entries of 'to' must be different nodes."
             wrong(fan_out.line, f"{at} names a node twice.", fix)
             return
         ends = frozenset({fan_out.join, *fan_out.to})
@@ -213,7 +215,7 @@ class _Extras:
         return amount or None
 
     def _approval(self, id: str, value: Value, at: str) -> str:
-        """The question to ask; true stands for the default question."""
+        """The question to ask; true means the default question."""
         if value.kind != "bool":
             return self.shape.text(value, at)
         return f"Run the node '{id}'?" if self.shape.flag(value, at) else ""

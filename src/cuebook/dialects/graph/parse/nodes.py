@@ -16,10 +16,10 @@ from cuebook.formats.shape import Shape
 from cuebook.formats.values import Value
 
 RESERVED = "input"
-"""The name of the run's input in contexts. A node of this name would hide it."""
-_RESERVED = {RESERVED: "it would hide the input", "(end)": "that is where a run ends"}
+"""The name of the run's input in contexts. A node with this name would hide it."""
+_RESERVED = {RESERVED: "it would hide the input", "(end)": "it marks the end of a run"}
 """Ids that no node can have, and why."""
-MOVED = "'verify' is called 'eval' since version 0.2 of the format."
+MOVED = "'verify' was renamed to 'eval' in version 0.2 of the format."
 MOVING = "Rename it to 'eval' and write a list of evaluators, each with a name, a kind and a rule."
 
 _EVALUATOR = ("name", "kind", "rule", "rubric", "pass_when", "model")
@@ -28,7 +28,7 @@ _OF_JUDGES = ("rubric", "pass_when", "model")
 _TOOL_RULES = ("any_tool_called", "all_tools_called", "no_tool_called")
 _VALUE_RULES = ("output_required", "output_matches")
 _OTHER = {"value": ("function", _TOOL_RULES), "function": ("value", _VALUE_RULES)}
-"""For each kind: the other kind, and the rules that only the other kind has."""
+"""The other kind of each kind, and the rules that only the other kind has."""
 _POLICIES = ("all_pass", "any_pass", "weighted")
 _NOWHERE = Source("inline", "")
 
@@ -36,7 +36,7 @@ _NOWHERE = Source("inline", "")
 def node(shape: Shape, id: str, value: Value, line: int) -> Node:
     at = f"nodes.{id}"
     if id in _RESERVED:
-        fix = "Give the node another name, and change the edges that name it."
+        fix = "Rename the node, and change the edges that refer to it."
         shape.wrong(line, f"A node cannot be called '{id}': {_RESERVED[id]}.", fix, "RESERVED_NODE_ID")
     if value.kind == "map" and "verify" in value.fields:
         shape.wrong(value.lines["verify"], f"{at}: {MOVED}", MOVING)
@@ -78,15 +78,15 @@ def _tools(shape: Shape, value: Value, at: str) -> dict[str, Any]:
 def _policy(shape: Shape, value: Value, at: str) -> dict[str, Any]:
     policy = shape.choice(value, at, _POLICIES)
     if policy != _POLICIES[0]:
-        fix = "Write all_pass, or take it out."
-        shape.wrong(value.line, f"{at}: '{policy}' is not there yet.", fix, "UNSUPPORTED_EVAL_POLICY")
+        fix = "Use all_pass, or remove it."
+        shape.wrong(value.line, f"{at}: '{policy}' is not supported yet.", fix, "UNSUPPORTED_EVAL_POLICY")
     return {}
 
 
 def _requires(shape: Shape, value: Value, at: str) -> dict[str, Any]:
     fields = shape.closed(value, at, (*_VALUE_RULES, "on_fail"))
     if value.kind == "map" and not fields.keys() & set(_VALUE_RULES):
-        shape.wrong(value.line, f"{at} has neither 'output_required' nor 'output_matches'.", "Add one, or take it out.")
+        shape.wrong(value.line, f"{at} has neither 'output_required' nor 'output_matches'.", "Add one, or remove it.")
     on_fail = shape.choice(fields["on_fail"], f"{at}.on_fail", ("fail", "skip")) if "on_fail" in fields else "fail"
     return {"requires": Requires(**value_rules(shape, fields, at, of_nodes=True), on_fail=cast(Any, on_fail))}
 
@@ -114,7 +114,7 @@ def _retry_text(shape: Shape, value: Value, at: str) -> tuple[str, str]:
         return "static", shape.text(value, at)
     fields = shape.closed(value, at, ("auto", "reflect"))
     if len(fields.keys() & {"auto", "reflect"}) != 1:
-        shape.wrong(value.line, f"{at} must be a text, or have one of 'auto' and 'reflect'.")
+        shape.wrong(value.line, f"{at} must be a string, or have either 'auto' or 'reflect'.")
     elif "reflect" in fields:
         return "reflect", shape.text(fields["reflect"], f"{at}.reflect")
     elif not shape.flag(fields["auto"], f"{at}.auto") and fields["auto"].kind == "bool":
@@ -253,7 +253,7 @@ def _pattern(shape: Shape, value: Value, at: str) -> str:
 
 
 def _check(shape: Shape, value: Value, at: str, of_nodes: bool) -> None:
-    """Warns of a malformed path, on which a check always fails."""
+    """Warns about a malformed path, on which a check always fails."""
     said = parse_path(value.text, of_nodes) if value.kind == "str" and value.text else ""
     if isinstance(said, str) and said:
         fix = "Write name.name, with [*] after a list and all: or any: at the beginning."

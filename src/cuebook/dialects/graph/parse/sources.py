@@ -1,4 +1,4 @@
-"""Parses sources: texts and tagged objects. Nothing is read here: a run resolves its sources when it begins."""
+"""Parses sources: strings and tagged objects. Nothing is read here, because a run reads its sources when it begins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Kind = Literal["inline", "file", "url"]
 _FILES = ("./", "../", "/")
 _URLS = ("http://", "https://")
 _TAGS = ("inline", "file", "url")
-_FIX = "Write a text, or an object with inline, file or url."
+_FIX = "Use a string, or an object with inline, file or url."
 
 
 class BadSource(BadInput):
@@ -33,25 +33,25 @@ class BadSource(BadInput):
 
 
 def classified(text: str, line: int = 0) -> Source:
-    """The source that a text stands for, by its beginning."""
+    """The source that a string stands for, by its prefix."""
     if text.startswith(_FILES):
         return Source("file", text, line=line)
     return Source("url" if text.startswith(_URLS) else "inline", text, line=line)
 
 
 def given_sources(value: Any) -> tuple[Source, ...]:
-    """The sources in an input of a run: one, or a list. Raises `BadSource` if one is invalid."""
+    """The sources in an input of a run, which is one source or a list. Raises `BadSource` if one is invalid."""
     if value is None:
         return ()
     return tuple(given_source(one) for one in (value if isinstance(value, list | tuple) else [value]))
 
 
 def given_source(value: Any) -> Source:
-    """The source that an input gives, as a text or a tagged object."""
+    """The source in an input, which is a string or a tagged object."""
     if isinstance(value, str) and value:
         return classified(value)
     if not isinstance(value, Mapping):
-        raise BadSource(INVALID_SHAPE, "A source must be a non-empty text or a tagged object.")
+        raise BadSource(INVALID_SHAPE, "A source must be a non-empty string or a tagged object.")
     found = _tagged(dict(value), 0)
     flaw = _flaw(found)
     if flaw is not None:
@@ -69,14 +69,14 @@ def _tagged(fields: dict[str, Any], line: int) -> Source:
     kind = tags[0]
     text, type_ = fields[kind], fields.get("type", "")
     if not isinstance(text, str) or not isinstance(type_, str) or (not text and kind != "url"):
-        raise BadSource(INVALID_SHAPE, f"The {kind} of a source must be a non-empty text.")
+        raise BadSource(INVALID_SHAPE, f"The {kind} of a source must be a non-empty string.")
     return Source(cast(Kind, kind), text, type_, line)
 
 
 def _flaw(source: Source) -> BadSource | None:
-    """Errors that the published schema does not catch."""
+    """An error that the published schema does not catch, if there is one."""
     if source.kind == "url" and not source.value.startswith(_URLS):
-        return BadSource(INVALID_SHAPE, f"'{source.value[:60]}' is not a valid address.", "Begin it with https://.")
+        return BadSource(INVALID_SHAPE, f"'{source.value[:60]}' is not a valid URL.", "It must begin with https://.")
     if source.type not in ("", "fetch"):
         return BadSource(INVALID_TYPE, f"Unknown source type '{source.type[:60]}'.", "The only type is fetch.")
     return None
@@ -108,7 +108,7 @@ def listed(shape: Shape, value: Value, at: str) -> tuple[Source, ...]:
 
 
 def of_node(shape: Shape, value: Value, at: str) -> Sources:
-    """Reads a list, which adds to the inherited sources, or `{only, sources}`."""
+    """Reads either a list, which adds to the inherited sources, or `{only, sources}`."""
     if value.kind != "map":
         return Sources(listed(shape, value, at))
     fields = shape.closed(value, at, ("sources", "only"), ("sources",))

@@ -27,7 +27,7 @@ def _entry(entry: str, line: int, nodes: Lines) -> Iterator[Problem]:
 
 
 def _hint(name: str, nodes: Lines) -> str:
-    return meant(name, nodes) or "Name an existing node."
+    return meant(name, nodes) or "Use the id of an existing node."
 
 
 def _edges(nodes: Lines, edges: Sequence[Edge]) -> Iterator[Problem]:
@@ -47,7 +47,7 @@ def _edges(nodes: Lines, edges: Sequence[Edge]) -> Iterator[Problem]:
         first = unconditional.setdefault(edge.from_, edge)
         if first is not edge:
             message = f"Two edges without a condition leave '{edge.from_}', so the next node is ambiguous."
-            fix = f"The other is on line {first.line}: give one of them a 'when'."
+            fix = f"The other is on line {first.line}: add a 'when' to one of them."
             yield Problem(message, edge.line, fix, "AMBIGUOUS_EDGES")
 
 
@@ -72,7 +72,7 @@ def following(edges: Sequence[Edge]) -> dict[str, list[Edge]]:
 def reachable(
     starts: Sequence[str], leaving: Mapping[str, Sequence[Edge]], until: frozenset[str] = frozenset()
 ) -> set[str]:
-    """The nodes that can be reached from `starts`, including these. The search stops before nodes in `until`."""
+    """The nodes that can be reached from `starts`, including `starts`. The search stops before nodes in `until`."""
     reached = set(starts)
     waiting = list(starts)
     while waiting:

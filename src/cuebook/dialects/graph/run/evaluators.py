@@ -1,6 +1,6 @@
-"""Evaluators: check the result of a node by its data, its tool calls, or a judge.
+"""Evaluators, which check the result of a node by its data, its tool calls, or a judge.
 
-All evaluators are run, and judges are asked in parallel. A judge whose reply has no verdict is asked once more; then it
+All evaluators run, and judges are asked in parallel. A judge whose reply has no verdict is asked once more, and then
 counts as failed.
 """
 
@@ -37,7 +37,7 @@ def evaluate(workflow: Workflow, node: Node, result: Result) -> Program[list[Ver
 
 
 def error_of(verdicts: Sequence[Verdict]) -> str:
-    """The failed verdicts, one on each line; empty if all passed."""
+    """The failed verdicts, one per line; empty if all passed."""
     failed = [f"  - {verdict}" for verdict in verdicts if not verdict.passed]
     return "\n".join(("eval failed (policy: all_pass):", *failed)) if failed else ""
 
@@ -163,7 +163,7 @@ Where the rubric does not apply to this result, the verdict is {judge.pass_when}
 
 
 def call_lines(calls: Calls, preview: int = 0) -> str:
-    """The tool calls, one on each line, with the first `preview` characters of input and output."""
+    """The tool calls, one per line, with the first `preview` characters of input and output."""
     lines = []
     for call, result in calls:
         line = f"- {call.name} ({'ok' if succeeded(result) else 'error'})"

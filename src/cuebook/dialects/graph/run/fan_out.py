@@ -1,7 +1,7 @@
 """Parallel branches of a workflow: each begins at its own node, and all end where they join.
 
-A branch sees earlier results, but not those of its siblings. Results are merged in document order, so that they do not
-depend on which branch was faster.
+A branch sees earlier results, but not the results of its siblings. Results are merged in document order, so that they
+do not depend on which branch was faster.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def fan_out(walk: Walk, fan: FanOut, follow: Follow) -> Program[str | None]:
 def _together(
     walk: Walk, fan: FanOut, wave: Sequence[str], join: str, follow: Follow, left: dict[str, Any]
 ) -> Program[None]:
-    """Runs branches in parallel, and adds the result of each to `left`, by its first node.
+    """Runs branches in parallel and adds the result of each to `left`, by its first node.
 
-    They share the remaining visits evenly, so that the limit is never exceeded, and which branch reaches it does not depend
-    on speed. A branch that has used up its share continues with what the others did not need.
+    They share the remaining visits evenly, so that the limit is never exceeded and speed does not decide which branch
+    reaches it. A branch that has used up its share continues with the visits that the others did not need.
     """
     going = {to: to for to in wave}
     while going and not _ended(walk, left):

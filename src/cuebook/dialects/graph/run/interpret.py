@@ -1,4 +1,4 @@
-"""Interprets a workflow: visits a node, finds the next one, and so on until there is none.
+"""Interprets a workflow: visits a node, finds the next one, and so on to the end.
 
 The program is deterministic: it reaches the world only through the effects that it yields. `observe` computes the
 published events from the kernel's events and from `Noted`.
@@ -48,9 +48,9 @@ def _warnings(workflow: Workflow) -> Iterator[Warned]:
 
 
 def follow(walk: Walk, current: str | None, *, keeping: bool = False) -> Program[str | None]:
-    """Visits node after node. Returns None at the end of the workflow, or the join when a branch reaches it.
+    """Visits one node after another. Returns None at the end of the workflow, or the join when a branch reaches it.
 
-    A branch that has used up its share of visits keeps the next node in `following`, and returns None too.
+    A branch that has used up its share of visits stores the next node in `following` and also returns None.
     """
     while current is not None and current != walk.join_at:
         node = walk.workflow.nodes[current]

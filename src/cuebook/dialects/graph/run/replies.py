@@ -11,10 +11,10 @@ import msgspec
 from cuebook.formats.schema import mismatches
 
 NOTHING = object()
-"""No JSON was found; null is JSON."""
+"""The value if no JSON was found. None cannot be used, because null is JSON."""
 
 TOO_DEEP = object()
-"""Only JSON was found that is nested too deeply."""
+"""The value if all JSON that was found is nested too deeply."""
 
 DEEPEST = 100
 """The maximum nesting of objects and arrays."""
@@ -25,10 +25,10 @@ _SHORT = 40
 
 
 def data_of(text: str, schema: dict[str, Any] | None) -> tuple[dict[str, Any], str]:
-    """The data of a reply, and how it violates the schema; empty if it matches.
+    """The data of a reply, and a clause about how it violates the schema; the clause is empty if the data matches.
 
-    Without a schema, a reply that is an object is the data; any other reply is the summary, with the fields of an object
-    that it contains.
+    Without a schema, a reply that is an object is the data. Any other reply becomes the `summary`, next to the fields of
+    an object that it contains.
     """
     value = found_in(text)
     if schema is None:
@@ -73,7 +73,7 @@ def _is_shallow(value: Any) -> bool:
 
 
 def _candidates(text: str) -> Iterator[str]:
-    """Parts of a reply that may be JSON. Parts of the same kind do not overlap, so trying them all takes linear time."""
+    """The parts of a reply that may be JSON. Parts of a kind do not overlap, so trying them all takes linear time."""
     if text[:1] in ("{", "[", '"') or len(text) < _SHORT:
         yield text
     yield from reversed(_fenced(text))
@@ -102,7 +102,7 @@ def _fenced(text: str) -> list[str]:
 
 
 def _braces(text: str) -> list[str]:
-    """The texts between outermost balanced braces. Quotes count only inside braces."""
+    """The parts between outermost balanced braces. Quotes count only inside braces."""
     found: list[str] = []
     depth, start, inside, escaped = 0, 0, False, -1
     for mark in _MARKS.finditer(text):

@@ -1,4 +1,4 @@
-"""The result of a node: status, data, tool calls and verdicts. Plain values."""
+"""The result of a node: its status, data, tool calls and verdicts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Result(msgspec.Struct):
 
     @property
     def view(self) -> dict[str, Any]:
-        """The result as later nodes see it: its data, with the verdicts as `evals` unless the data has that name."""
+        """The result as later nodes see it: its data, with the verdicts as `evals` unless the data has such a field."""
         if not self.verdicts or "evals" in self.data:
             return self.data
         return {"evals": {verdict.name: verdict.plain() for verdict in self.verdicts}, **self.data}

@@ -1,7 +1,7 @@
 """Chooses the edge to follow after a node: the only one, the one that guards prove, or the one that a model chooses.
 
-A model chooses one of the edges by name, or none. If its answer names no edge, it is asked once more; then the default
-edge is followed, and without a default edge the run fails. A run never follows an edge that was not chosen.
+A model chooses one of the edges by name, or none. If its answer names no edge, it is asked once more. If that fails too,
+the run follows the default edge, or fails if there is none. It never follows an edge that was not chosen.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """The answer of a model. An empty choice means that it names no edge."""
+    """A model's answer. An empty choice means that the answer names no edge."""
 
     choice: str
     answer: str
@@ -52,7 +52,7 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 def route(walk: Walk, node: Node) -> Program[str | None]:
-    """The next node; None if the workflow ends. Every edge that is followed is noted."""
+    """The next node; None if the workflow ends. Records a note for every edge that is followed."""
     edges = [edge for edge in walk.workflow.out_edges.get(node.id, ()) if not _spent(walk, edge)]
     if not edges:
         return None
@@ -78,7 +78,7 @@ def stops_here(walk: Walk, node: Node) -> Program[bool]:
 
 
 def at_limit(walk: Walk, following: str, visited: int | None = None) -> Program[None]:
-    """Fails a run that has used up its visits. A retry continues at the note, so that nothing is repeated."""
+    """Fails a run that has used up its visits. A retry continues at this point, so that nothing is repeated."""
     yield Noted("limit", {"node": following})
     raise EffectFailed(walk.too_far(following, visited))
 
@@ -126,7 +126,7 @@ def _ask(walk: Walk, node: Node, edges: Sequence[Edge]) -> Program[str | None]:
     how: dict[str, Any] = {"asked": True, "answer": chosen.answer, "rationale": chosen.reason}
     found = next((choice for choice in choices if choice.id == chosen.choice), default)
     if found is None:
-        why = "no condition holds" if chosen.choice == NONE else "the model named no edge, asked twice"
+        why = "no condition holds" if chosen.choice == NONE else "the model named no edge in two attempts"
         return (yield from _nowhere(walk, node, how, why))
     if chosen.choice != found.id:
         how["default"] = True
@@ -135,7 +135,7 @@ def _ask(walk: Walk, node: Node, edges: Sequence[Edge]) -> Program[str | None]:
 
 
 def routing_context(walk: Walk) -> Program[Context]:
-    """The context of a routing question, up to the last result. Missing declared outputs are noted once."""
+    """The context of a routing question, up to the last result. Records a note, once, for missing declared outputs."""
     context, gaps = walk.scope.routing()
     for gap in gaps:
         words = "declared output properties are missing; the routing question shows them as null"
@@ -212,7 +212,7 @@ def choices_in(ask: AskModel) -> list[str]:
 
 
 def understood(text: str, ids: Sequence[str]) -> Chosen:
-    """The choice that an answer names: as JSON, alone, or as the only choice mentioned in a text.
+    """The choice that an answer names: as JSON, on its own, or as the only choice mentioned in a text.
 
     A text with a negation chooses nothing.
     """
@@ -228,7 +228,7 @@ def understood(text: str, ids: Sequence[str]) -> Chosen:
 
 
 def _meant(said: str, ids: Sequence[str]) -> str:
-    """The choice of this name. Case matters only if two choices differ by nothing else."""
+    """The choice with this name. Case matters only if two choices differ only by case."""
     said = said.strip()
     if said in ids:
         return said
@@ -240,7 +240,7 @@ def _meant(said: str, ids: Sequence[str]) -> str:
 
 
 def proved(guard: Guard, values: Mapping[str, Any]) -> bool | None:
-    """Whether the guard holds; None if that is unknown."""
+    """Whether the guard holds; None if unknown."""
     verdicts = [_matched(match, values) for match in guard.output_matches]
     verdicts += [not missing((path,), values, of_nodes=True) for path in guard.output_required]
     if False in verdicts:

@@ -1,8 +1,8 @@
 """The results of a workflow run, the context of the next node, and the context of routing questions.
 
-A context holds the latest result of each node. It grows at its end, so that the thousandth node costs no more than the
-tenth. If a node runs again, its old result is removed, and the context before it stays unchanged. Nothing here yields
-effects.
+A context contains the latest result of each node. It grows at its end, so that the cost of adding a result stays
+constant. If a node runs again, its old result is removed, and the context before it stays unchanged. Nothing here
+yields effects.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Kept(msgspec.Struct):
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """Declared properties that a node did not give. A routing question shows them as null."""
+    """Declared properties that a node did not return. A routing question shows them as null."""
 
     node: str
     fields: tuple[str, ...]
 
 
 class Blocks:
-    """A context with one block for each name. A new block replaces the old one of its name and comes last."""
+    """A context with one block for each name. A new block replaces the old block of the same name and comes last."""
 
     def __init__(self, beginning: Context) -> None:
         self._contexts = [beginning]
@@ -91,9 +91,9 @@ class Scope(Mapping[str, Any]):
         """`above` is the scope that a branch continues. The branch does not change it."""
         self._workflow, self._given = workflow, inputs
         self.own: dict[str, Kept] = {}
-        """The results of this scope alone, by node, oldest first."""
+        """The results of this scope only, by node, oldest first."""
         self.changes: dict[str, Any] = {}
-        """Inputs that a person changed, in this scope alone."""
+        """Inputs that a person changed, in this scope only."""
         self.input: dict[str, Any] = dict(inputs if above is None else above.input)
         self.latest: dict[str, Kept] = {} if above is None else above.latest.copy()
         """The result of each node that has run, oldest first."""
@@ -145,7 +145,7 @@ class Scope(Mapping[str, Any]):
     # --- writing ---
 
     def keep(self, node: str, status: Status, view: Mapping[str, Any], text: Text | None = None) -> None:
-        """Stores a result. `text` is the view as JSON, if already known."""
+        """Stores a result. `text` is the view as JSON, if it is already available."""
         self._add(Kept(node, status, text if text is not None else Text(encoded(view))))
 
     def _add(self, kept: Kept) -> None:
@@ -183,9 +183,9 @@ class Scope(Mapping[str, Any]):
     # --- routing ---
 
     def routing(self) -> tuple[Context, list[Missing]]:
-        """The context of a routing question, and the outputs found missing since the last one.
+        """The context of a routing question, and the missing outputs found since the last one.
 
-        For a node that declares its output, it shows only the declared properties.
+        For a node that declares its output, the context shows only the declared properties.
         """
         if self._routing is None:
             self._routing, self._unrouted = Blocks(_begun(ROUTER, self.input)), self.latest.copy()

@@ -1,4 +1,4 @@
-"""Reads the sources, skills and tools of a run before its first node, by effects. Everything is read once."""
+"""Reads the sources, skills and tools of a run, by effects, before its first node. Everything is read once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def skill_of(performed: Performed) -> Skill | None:
 
 
 class Material:
-    """The texts that a run has read, by source name. For a skill that could not be read, the reason is kept as a text."""
+    """The texts that a run has read, by source name. For a skill that could not be read, the text is the reason."""
 
     def __init__(self, workflow: Workflow, inputs: Mapping[str, Any], texts: Mapping[str, Text] | None = None) -> None:
         self._workflow, self._inputs = workflow, inputs
@@ -128,7 +128,7 @@ class Material:
     # --- skills and tools ---
 
     def skill(self, name: str) -> Skill | None:
-        """The skill of this name. An installed skill takes precedence over an inline one, which fills its gaps."""
+        """The skill with this name. An installed skill takes precedence over an inline one, which fills its gaps."""
         if name not in self._skills:
             text = self.texts.get(f"skill:{name}")
             found = None if text is None else msgspec.json.decode(str(text), type=Skill)
@@ -136,7 +136,7 @@ class Material:
         return self._skills[name]
 
     def flaw(self, skill: str) -> str:
-        """Why an installed skill could not be read; empty if it could."""
+        """The reason an installed skill could not be read; empty if it could."""
         return str(self.texts.get(f"{_FLAW}skill:{skill}", ""))
 
     def _inline(self, name: str) -> Skill | None:
@@ -168,7 +168,7 @@ class Material:
 
 
 def _filled(found: Skill | None, inline: Skill | None) -> Skill | None:
-    """An installed skill without instruction and server gets those of the inline skill, and then counts as configured."""
+    """An installed skill without instruction and server gets those of the inline skill and then counts as configured."""
     if found is None or inline is None:
         return found or inline
     if found.instruction or found.mcp is not None:

@@ -22,8 +22,8 @@ MAX_STEPS = 200
 """The default limit for node visits."""
 
 FIRST_CHECKPOINT = 64
-"""Visits before the first checkpoint. The number doubles with each checkpoint, so that the cost per visit is constant and
-a replay covers at most the second half of a run.
+"""The number of visits before the first checkpoint. It doubles with each checkpoint, so that the cost per visit is
+constant and a replay covers at most the second half of a run.
 """
 
 _NOTHING = NodeExtras()
@@ -85,9 +85,9 @@ class Walk:
         self.join_at = ""
         """In a branch: the node at which all branches join."""
         self.shares = False
-        """Whether it is a branch that has a share of the remaining visits and yields when they are used up."""
+        """Whether it is a branch with a share of the remaining visits, which it must not exceed."""
         self.following = ""
-        """In a branch that yielded: the next node."""
+        """In a branch that has used up its share: the next node."""
         self.checkpoint_at = FIRST_CHECKPOINT
 
     def extras(self, node: Node) -> NodeExtras:
@@ -95,7 +95,7 @@ class Walk:
         return msgspec.structs.replace(found, context=None) if self.strict and found.context is not None else found
 
     def too_long(self) -> Failed | None:
-        """The failure if the run cannot end within the limit; None otherwise. Known before any model is asked."""
+        """The failure of a run that cannot end within the limit; None otherwise. Known before any model is asked."""
         fewest = fewest_visits(self.workflow)
         if self.until_decision or fewest <= self.max_steps:
             return None
@@ -148,7 +148,7 @@ class Walk:
         return child
 
     def left(self, begun: Walk) -> dict[str, Any]:
-        """What this branch has added since it began from `begun`, as plain values."""
+        """Everything that this branch has added since it began from `begun`, as plain values."""
         counts = {str(edge): count - begun.followed.get(edge, 0) for edge, count in self.followed.items()}
         return {
             "kept": [[kept.node, kept.status, str(kept.text), kept.warned] for kept in self.scope.own.values()],
@@ -175,7 +175,7 @@ class Walk:
     # --- checkpoints ---
 
     def checkpoint(self, following: str) -> Checkpoint:
-        """A checkpoint from which a run can continue at the node `following`. Long texts are kept by reference."""
+        """A checkpoint from which a run can continue at the node `following`. Long texts are stored by reference."""
         self.checkpoint_at = 2 * self.steps
         read = self.material.texts
         kept = self.scope.own.values()

@@ -38,12 +38,12 @@ class Toolset(msgspec.Struct):
         if known is call:
             self.specs = (*self.specs, msgspec.structs.replace(spec, name=name))
         elif known != call:
-            words = f"Node {node.id}: two of its tools have the name {name}; the one of {_home(call)} is left out."
+            words = f"Node {node.id}: two of its tools are named {name}; the one from {_home(call)} is left out."
             self.warnings.append(Warned("tool_name", words))
 
 
 def toolset(material: Material, node: Node) -> Program[Toolset]:
-    """The tools of a node: built-in tools first, then those of its skills, in the order of the node's list."""
+    """The tools of a node: built-in tools first, then the tools of its skills, in the order of the node's list."""
     tools = Toolset()
     for spec in material.built_in:
         if spec.name not in node.disallowed_tools:
@@ -59,7 +59,7 @@ def toolset(material: Material, node: Node) -> Program[Toolset]:
     tools.of_skills = len(tools.specs) - own
     skills = [material.skill(name) for name in node.skills]
     if all(one is not None and not one.configured for one in skills):
-        words = f"Node {node.id}: none of its skills is configured, so it has none of their tools."
+        words = f"Node {node.id}: none of its skills are configured, so it has none of their tools."
         tools.warnings.append(Warned("no_skills", words))
     return tools
 
@@ -119,7 +119,7 @@ def _of_server(
 def _filtered(
     node: Node, found: list[tuple[ToolSpec, CallTool]], tools: Toolset
 ) -> Iterable[tuple[ToolSpec, CallTool]]:
-    """Applies `tools.allow`, then `tools.deny`. Warns of names that match no tool, because they may be misspelt.
+    """Applies `tools.allow`, then `tools.deny`. Warns about names that match no tool, because they may be misspelt.
 
     There is no warning if the tools of a skill are unknown, because the name may be one of them.
     """
@@ -148,5 +148,5 @@ def unset(names: Sequence[str]) -> str:
 
 
 def plain_name(name: str) -> str:
-    """The normalised name, by which names are compared."""
+    """The normalised name, which is used to compare names."""
     return UNFIT.sub("_", name.removeprefix("mcp__").replace("__", "_"))

@@ -103,7 +103,7 @@ def _attempts(walk: Walk, node: Node, tools: Toolset) -> Program[Result]:
 
 
 def _spent(result: Result, error: EffectFailed) -> Result:
-    """The result if the budget was used up between two conversations. The data of the last one is kept."""
+    """The result if the budget was used up between two conversations. It keeps the data of the last one."""
     if error.failed.code != SPENT:
         raise error
     result.status, result.data = "failed", {**result.data, "error": error.failed.message}
@@ -125,7 +125,8 @@ def _once(walk: Walk, node: Node, prompt: str, tools: Toolset) -> Program[Result
         if error.failed.code == "tools_unsupported" and specs and not tools.of_skills:
             walk.toolless.add(model or "")
             yield Warned(
-                "tools_unsupported", f"Node {node.id}: its model does not support tools, so it continues without them."
+                "tools_unsupported",
+                f"Node {node.id}: its model does not support tools, so the node continues without them.",
             )
             return (yield from _once(walk, node, prompt, tools))
         return _unfinished(talk, error)
@@ -151,7 +152,7 @@ def asking(walk: Walk, node: Node, prompt: str, tools: Toolset) -> AskModel:
 
 
 def _unfinished(talk: Talk, error: EffectFailed) -> Result:
-    """The result of an unfinished conversation. The last reply is kept."""
+    """The result of an unfinished conversation. It keeps the last reply."""
     said = next((reply.text for reply in reversed(talk.replies) if reply.text.strip()), "")
     partial = data_of(said, None)[0] if said else {}
     data = {**partial, "error": error.failed.message}
@@ -196,7 +197,7 @@ def _reflection(
         f"You attempted this:\n\n{base}\n\nThe evaluation failed:\n{failures}\n\n"
         f"Tools that you called:\n{call_lines(result.calls)}\n\n{retry.text or _REFLECT}"
     )
-    # Within an `All`, the reply does not count as the node's own, and a failure is a value.
+    # Within an `All`, the reply does not count as the node's reply, and a failure is returned instead of raised.
     outcomes: tuple[Reply | Failed, ...] = yield All((AskModel(question, context, model),))
     reply = outcomes[0]
     said = "" if isinstance(reply, Failed) else reply.text.strip()
@@ -219,7 +220,7 @@ SPENT = "node_budget"
 
 
 def _within_budget(program: Program[T], node: Node, tokens: int | None, money: float | None) -> Program[T]:
-    """Runs a program until the budget is used up; then model calls fail. A call in progress is not cut off."""
+    """Runs a program until the budget is used up; then model calls fail. A call in progress is not interrupted."""
     return limited(program, lambda spent, ask: _over(node, tokens, money, spent))
 
 
@@ -229,7 +230,7 @@ def _over(node: Node, tokens: int | None, money: float | None, spent: Spent) -> 
     if tokens is not None and spent.tokens >= tokens:
         return Failed(SPENT, f"{words} of {tokens} tokens ({spent.tokens} used).", fix)
     if money is not None and spent.unknown:
-        return Failed(SPENT, f"{words}: the cost of its calls is unknown.", "Give it a token budget.")
+        return Failed(SPENT, f"{words}: the cost of its calls is unknown.", "Set a token budget instead.")
     if money is not None and spent.money >= money:
         return Failed(SPENT, f"{words} of {money_words(money)} ({money_words(spent.money)} used).", fix)
     return None
