@@ -1,4 +1,4 @@
-"""Lookup tables of a program for a run: playbooks by the name of a call, triggers by id, listings. Each is built once.
+"""Lookup tables of a program for a run: playbooks by call name, triggers by id, and listings. Each is built once.
 Pure."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Callee(msgspec.Struct, frozen=True):
 
 
 class AgentView:
-    """What one agent can call, and what its triggers watch."""
+    """The playbooks that one agent can call, and the variables that its triggers watch."""
 
     def __init__(self, program: ProgramText, agent: Agent) -> None:
         self.agent = agent
@@ -72,11 +72,11 @@ class AgentView:
 
     @cached_property
     def watched(self) -> frozenset[str]:
-        """The variables that semantic triggers mention. When one is set, a model has to look."""
+        """The variables that semantic triggers mention. When one is set, a model has to judge."""
         return frozenset(name for text in self.semantic.values() for name in _VARIABLE.findall(text))
 
     def add_others(self, agent: Agent) -> None:
-        """Add what a message can trigger in another agent, under names with that agent's prefix."""
+        """Add the playbooks of another agent that a message can trigger, prefixed with the agent's name."""
         for playbook in agent.playbooks.values():
             for trigger in playbook.triggers:
                 if trigger.kind == "EVT" or (trigger.kind == "CND" and condition_of(trigger.text) is None):
@@ -105,12 +105,12 @@ class Catalogue:
         self.served: dict[str, list[Playbook]] = {}
         """The playbooks of remote agents, by agent."""
         self.grammars: dict[Hashable, str] = {}
-        """Cached grammars, by what they depend on."""
+        """Cached grammars, by their inputs."""
         self._views: dict[str, AgentView] = {}
         self._dispatching: dict[str, AgentView] = {}
         self._touched: dict[tuple[str, str], Touched] = {}
         self.messages = MESSAGES
-        """The name of the frame that decides what a message triggers; no playbook has it."""
+        """The name of the frame that decides what a message triggers. No playbook has this name."""
         while any(self.messages in agent.playbooks for agent in program.agents.values()):
             self.messages += "_"
         self._listings: dict[tuple[str, str], Listing] = {}
@@ -119,7 +119,7 @@ class Catalogue:
         self.agents = {agent.name: agent for agent in agents}
 
     def learn(self, name: str, tools: list[Playbook]) -> None:
-        """Take in the playbooks of a remote agent."""
+        """Register the playbooks of a remote agent."""
         self.served[name] = tools
         agent = msgspec.structs.replace(self.program.agents[name], playbooks={tool.name: tool for tool in tools})
         self.program = msgspec.structs.replace(self.program, agents={**self.program.agents, name: agent})
@@ -138,7 +138,7 @@ class Catalogue:
         return self.program.agents[agent].playbooks[name]
 
     def dispatching(self, agent: str) -> AgentView:
-        """What an agent can trigger when the user's message may be meant for any agent."""
+        """The view of an agent that handles a user message meant for any agent."""
         if agent not in self._dispatching:
             made = self._dispatching[agent] = AgentView(self.program, self.program.agents[agent])
             for other in self.agents.values():
@@ -147,7 +147,7 @@ class Catalogue:
         return self._dispatching[agent]
 
     def touched(self, agent: str, name: str) -> Touched:
-        """The variables that a call may read or set: itself, in its calls, and in playbooks its variables trigger."""
+        """The variables that a call may read or set: directly, in its calls, and in playbooks that its variables trigger."""
         key = (agent, name)
         if key not in self._touched:
             seen: set[tuple[str, str]] = set()

@@ -46,11 +46,11 @@ _CALLED = re.compile(r"\S+ (?:\$\w+ = )?(?:[\w.]+\.)?(?P<name>\w+)\(")
 """A pending call, as in `StackFrame.pending`."""
 _USER = ("user", "human")
 _LONG = 100
-"""The most characters of a value that a line shows."""
+"""The maximum number of characters of a value in a line."""
 
 
 class ProgramConversation(Conversation):
-    """Folds the entries of a run. With the program, it knows the declared types of variables."""
+    """Folds the entries of a run. Given the program, it also knows the declared types of variables."""
 
     def __init__(self, program: ProgramText | None = None) -> None:
         self._program = program
@@ -82,7 +82,7 @@ class ProgramConversation(Conversation):
         self.calls: list[str] = []
         self.model_calls = 0
         self._without: dict[str, int] = {}
-        """The number of lines that needed no model, by branch, as far as the journal shows."""
+        """The number of lines that needed no model, by branch, according to the journal."""
         self.at_least = False
         self.question = ""
         """The last question to the person."""
@@ -172,7 +172,7 @@ class ProgramConversation(Conversation):
         return tuple(found)
 
     def agent_at(self, path: str) -> str:
-        """The agent that acts on a branch: the one of its top frame, or of the frame that began the branch."""
+        """The agent that acts on a branch: that of its top frame, or of the frame that started the branch."""
         top = self.top_at(path)
         return top.agent if top is not None else ""
 
@@ -258,7 +258,7 @@ class ProgramConversation(Conversation):
     # --- folding ---
 
     def see(self, entry: Entry) -> list[Said]:
-        """Take one entry, in order, and return what was said in it."""
+        """Process the next entry and return what was said in it."""
         before = len(self.said)
         if isinstance(entry.event, Rewound):
             return self._again(entry)
@@ -346,13 +346,13 @@ class ProgramConversation(Conversation):
                 self._count(path, data["without_model"])
 
     def _done(self, path: str) -> None:
-        """Note that something took effect at the frame's current line."""
+        """Record that something took effect at the frame's current line."""
         stack = self._stacks.get(path)
         if stack:
             stack[-1].status = "done"
 
     def _count(self, path: str, without_model: int) -> None:
-        """Keep the count of a branch. It includes the branches it began, which have ended by then."""
+        """Store the count of a branch. It includes the branches it started, which have ended by then."""
         self._without = {one: number for one, number in self._without.items() if not one.startswith(path)}
         self._without[path] = without_model
         self.at_least = False
@@ -365,7 +365,7 @@ class ProgramConversation(Conversation):
             self.variables.setdefault(self.agent_at(path), {})[name] = value
 
     def _checkpointed(self, path: str, state: Mapping[str, Any]) -> None:
-        """Take over the position and the pending calls of every frame, and the types of variables."""
+        """Restore the position and the pending calls of every frame, and the types of variables."""
         self._stacks[path] = [_frame_of(msgspec.convert(frame, Frame)) for frame in state["stack"]]
         for name, agent in state["agents"].items():
             self._types.setdefault(name, {}).update(agent["types"])
@@ -427,7 +427,7 @@ def _brief(value: Any) -> str:
 
 
 def spoken_in(reader: ReplyReader, text: str) -> list[str]:
-    """What the next piece of a reply says to the user."""
+    """The messages to the user in the next piece of a reply."""
     return [said for item in reader.feed(text) if (said := _spoken(item)) is not None]
 
 

@@ -1,4 +1,4 @@
-"""What is known about a program before it runs: its summary, and the outline that `cuebook parse` prints."""
+"""Describes a program before it runs: its summary, and the outline that `cuebook parse` prints."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _doings(one: StaticPlaybook) -> Iterator[str]:
 
 
 def syntax_tree(program: ProgramText) -> dict[str, Any]:
-    """Everything in the text, without warnings and settings of a run."""
+    """Everything in the text, without warnings and run settings."""
     tree: dict[str, Any] = msgspec.to_builtins(program)
     return {name: value for name, value in tree.items() if name not in ("warnings", "called")}
 

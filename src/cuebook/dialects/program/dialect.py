@@ -25,12 +25,10 @@ if TYPE_CHECKING:
     from cuebook.dialects.program.parse.imports import Read
     from cuebook.kernel.engine.engine import WatchFunction
 
-CALL = Option(
-    "call", "Call this playbook, as in Rate(x=3), instead of the playbooks that begin with the program.", "text"
-)
+CALL = Option("call", "Call this playbook, as in Rate(x=3), instead of those that run when the program starts.", "text")
 ALWAYS_ASK = Option("always_ask", "Ask a model for every line, even where none is needed.")
-MAX_LINES = Option("max_lines", "The most lines to execute without input from outside.", "number")
-MAX_TURNS = Option("max_turns", "The most turns of a model without input from outside.", "number")
+MAX_LINES = Option("max_lines", "The maximum number of lines to execute without outside input.", "number")
+MAX_TURNS = Option("max_turns", "The maximum number of model turns without outside input.", "number")
 
 
 def _watch(**arguments: Any) -> WatchFunction:
@@ -67,7 +65,7 @@ class Program(Dialect):
     options = (CALL, ALWAYS_ASK, MAX_LINES, MAX_TURNS)
 
     def recognises(self, text: str, name: str) -> bool:
-        """By the suffix of the file or, without one, by the headings of the text."""
+        """Recognise a program by its suffix or, without one, by its headings."""
         suffix = splitext(name)[1].lower()
         if suffix:
             return suffix in self.suffixes

@@ -57,7 +57,7 @@ def _box(
 
 
 def _flow(listing: Listing, name: str) -> Iterator[Arrow]:
-    """The arrows between lines. A node that applies only after a branch was taken leads where its line does."""
+    """The arrows between lines. A node that applies only after a branch was taken leads to the same places as its line."""
     lines = listing.lines
     for index in range(len(lines)):
         found = dict.fromkeys(

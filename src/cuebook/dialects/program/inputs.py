@@ -1,6 +1,6 @@
-"""The inputs of a run: the parameters of the playbooks that begin with the program, or the call to make instead.
+"""The inputs of a run: the parameters of the playbooks that run at the start, or the call to make instead.
 
-Knows no surface.
+Independent of the surfaces.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CALL_FIX = "Write it as Playbook(argument=1)."
 
 
 def accept(program: ProgramText, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the inputs as a run keeps them, with defaults filled in. `BadInput` names everything missing or wrong."""
+    """Return the inputs of a run, with defaults filled in. Raise `BadInput` with everything missing or invalid."""
     params = {param.name: param for param in program.params}
     accepted: dict[str, Any] = {}
     wrong: list[str] = []
@@ -47,7 +47,7 @@ def accept(program: ProgramText, given: Mapping[str, Any]) -> dict[str, Any]:
     if needed:
         wrong.append(f"Missing: {', '.join(_wanted(params[name]) for name in needed)}.")
     if wrong:
-        raise BadInput(" ".join(wrong), fix="Give each input as --input NAME=VALUE.")
+        raise BadInput(" ".join(wrong), fix="Pass each input as --input NAME=VALUE.")
     return accepted | {name: params[name].default for name in missing}
 
 
@@ -67,7 +67,7 @@ def typed_value(program: ProgramText, name: str, text: str) -> Any:
 
 
 def changed_value(program: ProgramText, name: str, text: str) -> Any:
-    """Return a variable's new value: of its type if the text matches one, otherwise as JSON, otherwise the text."""
+    """Return a variable's new value: in its type if the text can be converted, otherwise as JSON, otherwise the text."""
     for type in _types(program, name):
         try:
             return coerced(text, type).value
@@ -84,12 +84,14 @@ def check_changes(program: ProgramText, known: Iterable[str], given: Mapping[str
     names = dict.fromkeys((*(param.name for param in program.params), *known, *_declared(program)))
     for name, value in given.items():
         if name not in names:
-            raise BadInput(f"{program.name} has no variable '{name}'.", fix=f"It has: {', '.join(names) or 'none'}.")
+            raise BadInput(
+                f"{program.name} has no variable '{name}'.", fix=f"Known variables: {', '.join(names) or 'none'}."
+            )
         types = _types(program, name)
         if types and not any(_fits(value, type) for type in types):
             value_type = " or ".join(dict.fromkeys(types))
             raise BadInput(
-                f"${name} must be of type {value_type}, got {_shown(value)}.", fix="Give it a value of that type."
+                f"${name} must be of type {value_type}, got {_shown(value)}.", fix="Pass a value of that type."
             )
 
 
@@ -101,7 +103,7 @@ def _fits(value: Any, type: str) -> bool:
 
 
 def _declared(program: ProgramText) -> dict[str, list[str]]:
-    """The variables that playbooks name, with the types they give them."""
+    """The variables that playbooks mention, with their declared types."""
     found: dict[str, list[str]] = {}
     for agent in program.agents.values():
         for playbook in agent.playbooks.values():
@@ -128,7 +130,7 @@ def _shown(value: Any) -> str:
 
 
 def requested_call(catalogue: Catalogue, text: str) -> QueuedCall:
-    """Return the call with its full name. `BadInput` if the playbook does not exist."""
+    """Return the call with its full name. Raise `BadInput` if the playbook does not exist."""
     call = _parsed_call(text)
     names: dict[str, None] = {}
     for agent in catalogue.agents:
@@ -157,7 +159,7 @@ def check_call(program: ProgramText, text: str) -> None:
 
 
 def adapted(program: ProgramText, options: Mapping[str, Any]) -> ProgramText:
-    """The program as a run with these options sees it: with `call`, no other playbook begins."""
+    """The program as a run with these options sees it: with `call`, no other playbook runs at the start."""
     return msgspec.structs.replace(program, called=str(options["call"])) if options.get("call") else program
 
 

@@ -1,6 +1,6 @@
 """The lines of one playbook and their control flow: which line may follow which. Built once, in linear time. Pure.
 
-A line is named by its number, as in `02.01`. A compiler may give several lines the same number; the number then means
+A line is named by its number, as in `02.01`. A compiler may give several lines the same number; the number then refers to
 all of them.
 """
 
@@ -29,9 +29,9 @@ Ways: TypeAlias = Callable[[int], Iterable[int]]
 END = -1
 """The successor of a line after which the listing ends."""
 MOST_PASSED = 1_000
-"""The most nodes to search for the next line: one reply never skips more."""
+"""The maximum number of nodes to search for the next line: one reply never skips more."""
 MOST_TWINS = 16
-"""The most lines with the same number that are distinguished."""
+"""The maximum number of lines with the same number that are distinguished."""
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ _KINDS: dict[Kind, re.Pattern[str]] = {
     "loop": re.compile(r"(?:while|until|for|foreach|as long as|repeat|loop)\b", re.IGNORECASE),
     "when": re.compile(r"(?:when|case)\b", re.IGNORECASE),
 }
-"""How a condition begins. The first match counts."""
+"""How a condition begins. The first match wins."""
 _JUMP = re.compile(r"(?<![\w.])\d{1,4}(?:\.\d{1,4})*+")
 _JUMP_IF = re.compile(r"\b(?:if|when|unless|while|until)\b.*", re.IGNORECASE | re.DOTALL)
 _YIELDED = re.compile(
@@ -208,7 +208,7 @@ class Listing:
     # --- flow -----------------------------------------------------------------------------------------------
 
     def _followers(self) -> list[int]:
-        """The successor of each line, or of the rest of its chain, once it is over. Parents come before children."""
+        """The successor of each line, or of the rest of its chain, once it has ended. Parents come before children."""
         after: list[int] = [END] * len(self.lines)
         for group in self.children.values():
             for one, other in itertools.pairwise(group):
@@ -270,7 +270,7 @@ class Listing:
         return (*found, *(index + len(self.lines) for index in found if index in self._chained))
 
     def nodes_at(self, position: Position) -> tuple[int, ...]:
-        """The nodes at which a frame may be, as far as its position shows."""
+        """The nodes at which a frame may be, according to its position."""
         nodes = self.nodes_of(position.line)
         if position.settled is None:
             return nodes
@@ -363,7 +363,7 @@ class Listing:
 
     @cached_property
     def declared(self) -> dict[str, str]:
-        """The variables that the playbook names, with the types it gives them."""
+        """The variables that the playbook mentions, with their declared types."""
         found = {param.name: param.type for param in self.params}
         texts = [line.text for line in self.lines] + [trigger.text for trigger in self.triggers]
         for text in (*texts, *(note.text for note in self.notes), self.description):
@@ -374,7 +374,7 @@ class Listing:
 
 
 def jump_of(line: ListingLine) -> str:
-    """The number of the line that a JMP goes to; empty if it names no line."""
+    """The number of the line that a JMP goes to; empty if it does not name one."""
     found = _JUMP.search(line.text)
     return ".".join(part.zfill(2) for part in found[0].split(".")) if found else ""
 

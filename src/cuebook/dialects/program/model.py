@@ -106,7 +106,7 @@ class Playbook(msgspec.Struct, frozen=True, dict=True):
 
 
 class Remote(msgspec.Struct, frozen=True):
-    """How a remote agent is reached."""
+    """The connection to a remote agent."""
 
     type: Literal["mcp", "cuebook"]
     url: str = ""
@@ -133,7 +133,7 @@ class Agent(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """Its Python blocks as one text, with the same line numbers as in the program."""
+        """Its Python blocks as one string, with the same line numbers as in the program."""
         text, lines = "", 0
         for number, block in zip(self.python_lines, self.python, strict=True):
             text += "\n" * max(1, number - lines) + block
@@ -142,7 +142,7 @@ class Agent(msgspec.Struct, frozen=True):
 
 
 class ProgramText(Document, msgspec.Struct, frozen=True, dict=True):
-    """The document of a program."""
+    """A parsed program."""
 
     name: str
     agents: dict[str, Agent]
@@ -150,7 +150,7 @@ class ProgramText(Document, msgspec.Struct, frozen=True, dict=True):
     frontmatter: dict[str, Any] = {}
     warnings: tuple[Problem, ...] = ()
     called: str = ""
-    """The call that a run makes instead of the playbooks that begin with the program."""
+    """The call that a run makes instead of the playbooks that run when the program starts."""
 
     @property
     def title(self) -> str:

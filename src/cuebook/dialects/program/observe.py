@@ -1,4 +1,4 @@
-"""A program's run as pages and watchers follow it: speech appears once it is verified, while the reply still streams.
+"""Projects a program's run for pages and watchers: speech appears once it is verified, while the reply still streams.
 
 The streamed part of a reply has been verified. A `Say` in it is shown when it is complete; the message sent later is
 the same one. Computed text, and text said without a model, is shown when it is sent.
@@ -41,9 +41,9 @@ _CHANGES: dict[type, tuple[str, ...]] = {
 }
 """The panels that an entry may change, by the type of its event. Other events may change the stack."""
 _MOST_REFUSED = 10
-"""The most refusals that a panel shows: the last ones."""
+"""The maximum number of refusals in a panel: the last ones."""
 _LONGEST = 120
-"""The most characters of an argument that a panel shows."""
+"""The maximum number of characters of an argument in a panel."""
 
 
 class _Reply:
@@ -76,11 +76,11 @@ class ProgramProjection(Projection):
         steps = (*program.plan, *program.every_step) if program is not None else ()
         self.order = tuple(dict.fromkeys(step.label for step in steps))
         self._replies: dict[int, _Reply] = {}
-        """By the record of the model call."""
+        """By the sequence number of the model call."""
         self._ahead: list[str] = []
-        """Shown but not sent yet."""
+        """Messages shown but not sent yet."""
         self._void: list[str] = []
-        """Shown, from a reply that was restarted."""
+        """Messages shown from a reply that was restarted."""
         self._early: dict[int, list[TextChunk]] = {}
         """Text that arrived before the record of its model call, which is written without waiting for the disk."""
         self._seq = 0
@@ -189,7 +189,7 @@ class ProgramProjection(Projection):
         return f"{self._listed[0]}.{self._listed[1].name}" if self._listed is not None else ""
 
     def _type(self, entry: Entry) -> None:
-        """Keep the type of a variable that was set, with the agent's name if there are several agents."""
+        """Store the type of a variable that was set, with the agent's name if there are several agents."""
         if not isinstance(entry.event, ValueSet):
             return
         agent = self.conversation.agent_at(entry.place.path)

@@ -1,4 +1,4 @@
-"""What a run of a program may do: which playbooks begin, what each one does and calls, and which limits apply. Pure."""
+"""Previews a run of a program: which playbooks run at the start, what each one does and calls, and which limits apply. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def preview(program: ProgramText, given: Mapping[str, Any]) -> Preview:
     playbooks = _in_reach(program)
     begins = [f"{agent.name}.{playbook.name}" for agent, playbook in program.beginning]
     if not begins:
-        notes.append("Nothing begins with the program: name a playbook with --call.")
+        notes.append("No playbook runs when the program starts: name one with --call.")
     notes += _remote_agents(program)
     if any(one.playbook.kind == "python" for one in playbooks):
         notes.append("Its Python runs in a sandbox and can reach other playbooks only by calling them.")
@@ -44,7 +44,7 @@ def preview(program: ProgramText, given: Mapping[str, Any]) -> Preview:
 
 
 def _in_reach(program: ProgramText) -> list[StaticPlaybook]:
-    """The playbooks that begin, those that triggers may start, and everything they call; all playbooks if none begins."""
+    """The playbooks that run at the start or that triggers may start, and everything they call; all playbooks if none does."""
     every = {one.id: one for one in static_playbooks(program)}
     waiting = [f"{agent.name}.{playbook.name}" for agent, playbook in program.beginning]
     waiting += [id for id, one in every.items() if any(trigger.kind != "BGN" for trigger in one.playbook.triggers)]
@@ -61,7 +61,7 @@ def _remote_agents(program: ProgramText) -> Iterator[str]:
     for agent in program.agents.values():
         if agent.remote is not None:
             where = agent.remote.url or " ".join(agent.remote.command)
-            yield f"The agent {agent.name} is remote ({where}): its playbooks are listed when a run begins."
+            yield f"The agent {agent.name} is remote ({where}): its playbooks are listed when a run starts."
 
 
 def _hosts(program: ProgramText) -> dict[str, str]:
@@ -139,8 +139,8 @@ def _limits(playbooks: list[StaticPlaybook]) -> Limits:
         None if asks else 0,
         (
             first,
-            f"at most {MOST_TURNS:,} turns of a model and {MOST_LINES:,} lines without input from outside",
-            f"a refused reply is asked for again at most {MOST_RETRIES} times",
+            f"at most {MOST_TURNS:,} model turns and {MOST_LINES:,} lines without outside input",
+            f"a refused reply is requested again at most {MOST_RETRIES} times",
         ),
         {"turns_without_news": MOST_TURNS, "lines_without_news": MOST_LINES, "retries": MOST_RETRIES},
     )

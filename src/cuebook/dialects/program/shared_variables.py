@@ -1,4 +1,4 @@
-"""The variables that a call may read or set, as far as the program shows. Calls that share any do not run at the same
+"""The variables that a call may read or set, judging by the program. Calls that share any do not run at the same
 time. Pure.
 
 A playbook in plain words may set every variable that its lines for a model mention. Python cannot access an agent's
@@ -40,7 +40,7 @@ class Touched(msgspec.Struct, frozen=True):
 
 
 def touched_by(agent: Agent, playbook: Playbook, listing: Listing) -> Touched:
-    """The variables of the playbook itself, without those of its calls. Its parameters are its own."""
+    """The variables of the playbook itself, without those of its calls. Parameters are not shared."""
     if playbook.kind == "python":
         return Touched()
     own = {param.name for param in playbook.params}

@@ -1,4 +1,4 @@
-"""What the text of a program shows before it runs: which line calls a playbook, asks a model or waits for the user.
+"""Static analysis of a program: which line calls a playbook, asks a model or waits for the user.
 Pure."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StaticLine(msgspec.Struct, frozen=True):
     calls: tuple[str, ...]
     """The playbooks that it names, each as `Agent.Playbook`."""
     asks: bool
-    """Whether a model is asked, as far as the text of the line shows."""
+    """Whether a model is asked, judging by the text of the line."""
     waits: bool
     """Whether it waits for the user."""
     yields: bool
@@ -33,7 +33,7 @@ class StaticLine(msgspec.Struct, frozen=True):
 
 
 class StaticPlaybook(msgspec.Struct, frozen=True):
-    """A playbook, and what its lines do."""
+    """A playbook with the analysis of its lines."""
 
     agent: Agent
     playbook: Playbook

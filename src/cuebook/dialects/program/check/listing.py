@@ -1,4 +1,4 @@
-"""Finds errors and oddities in a compiled listing. It accepts every listing, and reports what is wrong as findings."""
+"""Finds errors and oddities in a compiled listing. It accepts any listing and reports problems as findings."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _condition(listing: Listing, index: int) -> Iterator[Finding]:
             "EMPTY_CONDITION",
             f"{line.number} has no body.",
             line.line,
-            "Write the lines that it decides about below it.",
+            "Nest the lines that it controls below it.",
         )
         return
     if listing.kinds[index] in ("else", "elif") and not listing.in_chain(index):

@@ -108,7 +108,7 @@ def _call(program: ProgramText, agent: Agent, line: ListingLine) -> Iterator[Fin
     called = call_named(line)
     owner, _, name = called.rpartition(".")
     if line.text.count("(") > line.text.count(")"):
-        yield _finding("OPEN_CALL", f"The call of {called} is not closed.", line.line, "Add the missing ).")
+        yield _finding("OPEN_CALL", f"The call to {called} is not closed.", line.line, "Add the missing ).")
         return
     if name in BUILT_IN and called not in agent.playbooks:
         return
@@ -118,7 +118,7 @@ def _call(program: ProgramText, agent: Agent, line: ListingLine) -> Iterator[Fin
         return
     of = _owners(program, agent, called)
     if any(one.remote is not None for one in of):
-        return  # its playbooks are known once it is reached
+        return  # its playbooks are known once it is connected
     able = [one for one in of if name in one.playbooks]
     if not able:
         known = sorted({playbook for one in of for playbook in one.playbooks})

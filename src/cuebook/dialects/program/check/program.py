@@ -1,4 +1,4 @@
-"""Finds errors and oddities in a program: everything that `parse` refuses or warns about, faults in its listings, and
+"""Finds errors and oddities in a program: everything that `parse` rejects or warns about, faults in its listings, and
 surprises.
 
 It reads the text, and never runs it.
@@ -77,7 +77,7 @@ def check(text: str, name: str, *, read: Read | None = None) -> list[Finding]:
 
 
 def whole(text: str, name: str, read: Read) -> str:
-    """The text with its imports. `InvalidPlaybook` names the files with errors."""
+    """Return the text with its imports. Raise `InvalidPlaybook`, which names the files with errors."""
     source = resolved(text, name, read)
     if source.origins:
         found = parsed(source.text, name)

@@ -69,7 +69,7 @@ def surprising(program: ProgramText, agent: Agent) -> Iterator[Finding]:
             fix = "Only parameters belong to one call: use parameters instead, and return the result."
             yield _found("SHARED_VARIABLES", words, playbook.line, fix)
         for source in _unfilled(program, agent, playbook.description):
-            fix = "Use a variable, a calculation with variables, or a call of a playbook."
+            fix = "Use a variable, a calculation with variables, or a call to a playbook."
             yield _found("UNKNOWN_PLACEHOLDER", f"'{{{source}}}' is never filled in.", playbook.line, fix)
 
 
@@ -148,17 +148,17 @@ def _python(agent: Agent) -> Iterator[Finding]:
                 yield _found("PYTHON_STATE", words, node.lineno, fix)
             case ast.Call(ast.Name("CreateAgent")):
                 fix = "Declare the agent in the program: declared agents can be called from the start."
-                yield _found("CREATE_AGENT", "Python creates an agent.", node.lineno, fix)
+                yield _found("CREATE_AGENT", "Python code creates an agent.", node.lineno, fix)
             case ast.Call(ast.Name("InviteToMeeting")):
                 fix = "Have the agents call each other's public playbooks instead."
-                yield _found("MEETING", "Python invites to a meeting.", node.lineno, fix)
+                yield _found("MEETING", "Python code invites agents to a meeting.", node.lineno, fix)
 
 
 # --- surprises ----------------------------------------------------------------------------------------------
 
 
 def _shared(agent: Agent, playbook: Playbook) -> list[str]:
-    """The variables that a playbook sets and that a direct or indirect call of itself sets, too."""
+    """The variables that a playbook sets and that a direct or indirect call to itself also sets."""
     seen: set[str] = set()
     waiting = [playbook.name]
     while waiting:
@@ -180,7 +180,7 @@ def _unfilled(program: ProgramText, agent: Agent, description: str) -> Iterator[
 
 
 def _is_filled(program: ProgramText, agent: Agent, one: Placeholder) -> bool:
-    """Whether there will be a value to fill in, as far as the program shows."""
+    """Whether there will be a value to fill in, judging by the program."""
     if isinstance(one.value, CallOf):
         name = one.value.name
         known = {*agent.playbooks, *BUILT_IN, *FUNCTIONS, *(f"{agent.name}.{own}" for own in agent.playbooks)}

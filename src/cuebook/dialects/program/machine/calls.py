@@ -1,6 +1,6 @@
 """Runs calls: built-in ones at once, playbooks in their own frames, tools of remote agents as effects.
 
-Calls that share no variables run at the same time. Their results are taken in the order in which they were queued.
+Calls that share no variables run at the same time. Their results are applied in the order in which they were queued.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from cuebook.kernel.outcomes import Answer, EffectFailed, Failed, Source
 
 Run: TypeAlias = Callable[[Machine], Program[None]]
 Prepared: TypeAlias = tuple[Callee, dict[str, Any], list[Any]]
-"""The callee, its arguments by name, and all arguments in order if there are more than it names."""
+"""The callee, its arguments by name, and all arguments in order if there are more than it has parameters."""
 MOST_LEVELS = 3
-"""The deepest nesting of concurrent calls. Below it, calls run one after the other."""
+"""The deepest nesting of concurrent calls. Below it, calls run one after another."""
 FINAL = frozenset({"denied", "expired", "in_doubt", "cancelled"})
-"""Failures that a person decided. They end the run; a program cannot handle them."""
+"""Failures that a person decides about. They end the run; a program cannot handle them."""
 BUILT_IN = SAYS | {
     "SaveArtifact",
     "LoadArtifact",
@@ -88,13 +88,13 @@ def _variable(frame: Frame, name: str) -> tuple[str, str]:
 
 
 def values_of(call: Call, variables: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a call as plain values. `NotComputable` if one has no value."""
+    """Return the arguments of a call as plain values. Raise `NotComputable` if one has no value."""
     args = [evaluate(one, variables) for one in call.args]
     return args, {name: evaluate(one, variables) for name, one in call.named}
 
 
 def prepared(callee: Callee, args: list[Any], named: Mapping[str, Any]) -> Prepared | Error:
-    """Return a call of a playbook that is ready to begin."""
+    """Return a call to a playbook that is ready to start."""
     arguments = bound(callee.playbook, args, named)
     if isinstance(arguments, Error):
         return arguments
@@ -109,7 +109,7 @@ def bound(playbook: Playbook, args: list[Any], named: Mapping[str, Any]) -> dict
     twice = [name for name in named if name in given]
     surplus = [name for name in named if name not in names]
     if not playbook.open and (len(args) > len(names) or surplus):
-        what = f"no '{surplus[0]}'" if surplus else f"{len(names)} arguments, got {len(args)}"
+        what = f"no argument '{surplus[0]}'" if surplus else f"{len(names)} arguments, got {len(args)}"
         return Error("bad_arguments", f"{playbook.name} takes {what}.")
     if twice:
         return Error("bad_arguments", f"{playbook.name} got '{twice[0]}' twice.")
@@ -142,7 +142,7 @@ def _run_one(machine: Machine, frame: Frame, queued: QueuedCall) -> Program[None
 
 
 def _prepared(machine: Machine, frame: Frame, queued: QueuedCall) -> Prepared | Branch | Error:
-    """Return what a call needs: a new frame, or a branch that calls a remote agent."""
+    """Prepare a call: for a new frame, or as a branch that calls a remote agent."""
     view = machine.view(frame)
     try:
         args, named = values_of(queued.call, machine.variables(frame))
@@ -165,7 +165,7 @@ def _prepared(machine: Machine, frame: Frame, queued: QueuedCall) -> Prepared | 
 
 
 def attempt(what: Effect | Program[Any]) -> Program[Any]:
-    """Return the result of an effect or a program, or its failure. A failure that a person decided ends the run."""
+    """Return the result of an effect or a program, or its failure. A failure decided by a person ends the run."""
     try:
         return (yield what) if isinstance(what, Effect) else (yield from what)
     except EffectFailed as error:
@@ -237,7 +237,7 @@ class _Changes(msgspec.Struct):
     held: dict[str, bool]
     due: list[str]
     taken: int
-    """How many of the messages that were already there the agent has taken."""
+    """How many of the existing messages the agent has taken."""
     mail: list[dict[str, str]]
 
 
@@ -274,7 +274,7 @@ def _other(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
 
 
 def _join(machine: Machine, frame: Frame, changes: Mapping[str, Any], written: set[tuple[str, str]]) -> Program[None]:
-    """Merge the changes of a call. `written` has the variables that its siblings have set."""
+    """Merge the changes of a call. `written` contains the variables that its siblings have set."""
     for name, found in msgspec.convert(changes["agents"], dict[str, _Changes]).items():
         memory = machine.agents[name]
         for key, value in found.variables.items():

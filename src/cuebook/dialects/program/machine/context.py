@@ -12,9 +12,9 @@ from typing import Any
 from cuebook.kernel.context import Context, Role, Text
 
 MOST_TURNS = 24
-"""The most turns that are kept in full. Then the older half is folded."""
+"""The maximum number of turns kept in full. Beyond that, the older half is folded."""
 MOST_CHARACTERS = 24_000
-"""The most characters in full turns. Beyond that, turns are folded earlier."""
+"""The maximum number of characters in full turns. Beyond that, turns are folded earlier."""
 MOST_FOLDED = 16
 _LINE = 160
 

@@ -87,7 +87,7 @@ def _comparison(text: str) -> tuple[Expression | None, bool]:
 
 
 class Goes(msgspec.Struct, frozen=True):
-    """Moves to another node, and nothing else."""
+    """Moves to another node and does nothing else."""
 
     node: int
 
@@ -188,13 +188,13 @@ class Decider:
         signatures: Mapping[str, Signature],
         watched: Collection[str],
     ) -> None:
-        """`known` tells whether a playbook exists, and `signatures` how each is called. `watched` has the variables of
-        triggers that only a model can judge: it must be asked whenever one of them is set."""
+        """`known` returns whether a playbook exists, and `signatures` says how each is called. `watched` contains the
+        variables of triggers that only a model can judge: it must be asked whenever one of them is set."""
         self._listing, self._types, self._known, self._watched = listing, types, known, watched
         self._signatures = signatures
 
     def decide(self, node: int, variables: Mapping[str, Any], loops: Mapping[str, int], previous: str) -> Done | None:
-        """What the line at a node does; None if a model has to decide. `previous` is the line before it."""
+        """The effect of the line at a node; None if a model has to decide. `previous` is the line before it."""
         line = self._listing.line_at(node)
         match line.code:
             case "JMP":
@@ -227,7 +227,7 @@ class Decider:
         return ways
 
     def _does_something(self, node: int) -> bool:
-        """Whether a round of a loop does more than a model could do by itself, for one item or for all at once."""
+        """Whether an iteration of a loop does more than a model could do by itself, for one item or for all at once."""
         number = self._listing.line_at(node).number
         below = [line for line in self._listing.lines if line.number.startswith(f"{number}.")]
         return any(
@@ -235,7 +235,7 @@ class Decider:
         )
 
     def passable(self, node: int) -> bool:
-        """Whether a round of a loop may consist of lines that a reply need not name. Its rounds then cannot be counted."""
+        """Whether an iteration of a loop may consist of lines that a reply need not name. Then they cannot be counted."""
         return node in self._listing.reached((node,))
 
     def item_of(self, node: int) -> tuple[str, str] | None:
@@ -330,7 +330,7 @@ class Decider:
         types = {one.name: one.type for one in signature.params} if signature else {}
         given = [*zip(types, call.args, strict=False), *call.named]
         if any(is_text(types.get(name, "")) and figures(value) for name, value in given):
-            return False  # it looks like a sum, but is a text without quotes
+            return False  # it looks like arithmetic, but is text without quotes
         return all(self.value(value, variables) is not None for value in values)
 
     def _return(self, line: ListingLine, variables: Mapping[str, Any]) -> Done | None:
@@ -356,7 +356,7 @@ class Decider:
         return self.value(expression, variables)
 
     def value(self, expression: Expression, variables: Mapping[str, Any]) -> Literal | None:
-        """The value of an expression; None for words, a text that names a variable, an unknown variable, an error, or a
+        """The value of an expression; None for words, text that mentions a variable, an unknown variable, an error, or a
         call."""
         if has_words(expression) or mentions(expression) or _failed(expression, variables):
             return None
@@ -367,7 +367,7 @@ class Decider:
 
 
 def needs_model(line: ListingLine) -> bool:
-    """Whether only a model can execute a line, for all values of its variables, as far as its text shows."""
+    """Whether only a model can execute a line, whatever the values of its variables, judging by its text."""
     text = _TAIL.sub("", line.text.strip())
     found = _SET.match(text)
     match line.code:
@@ -407,7 +407,7 @@ def asked_for(listing: Listing, number: str) -> list[str]:
 
 @lru_cache(_KEPT)
 def reads_of(line: ListingLine) -> frozenset[str]:
-    """The variables that a line computes with; none if it leaves something to a model."""
+    """The variables used in the computation of a line; empty if it leaves something to a model."""
     text = _TAIL.sub("", line.text.strip())
     found = _SET.match(text)
     at = found.end() if found else 0
@@ -427,7 +427,7 @@ def reads_of(line: ListingLine) -> frozenset[str]:
 
 
 def obstacle(line: ListingLine, variables: Mapping[str, Any]) -> str:
-    """Why the value that a line should compute has none; empty if it has one, or is described in words."""
+    """Why the value of a line cannot be computed; empty if it can be, or is described in words."""
     text = _TAIL.sub("", line.text.strip())
     found = _SET.match(text)
     computes = line.code == "RET" or (line.code == "EXE" and found is not None)
@@ -442,7 +442,7 @@ def obstacle(line: ListingLine, variables: Mapping[str, Any]) -> str:
 
 
 def foreseen(listing: Listing, index: int) -> bool:
-    """Whether a line needs no model if its variables have suitable values, as far as its text shows."""
+    """Whether a line needs no model if its variables have suitable values, judging by its text."""
     line = listing.lines[index]
     text = line.text.strip()
     if line.code == "CND":

@@ -25,7 +25,7 @@ RESULT = "_"
 
 
 class QueuedCall(msgspec.Struct, frozen=True):
-    """A queued call. Its arguments are computed already, except those that another call sets."""
+    """A queued call. Its arguments are already computed, except those that depend on another call."""
 
     id: str
     """As in `02#1`: the line, and the position in the queue."""
@@ -63,7 +63,7 @@ class Frame(msgspec.Struct):
     running: list[QueuedCall] = []
     """Calls that are due. If one has its own frame, it is the first of them."""
     after: After = ""
-    """What follows when no due call is left."""
+    """The action to take when no due call is left."""
     awaits: str = ""
     """The agent whose message it waits for."""
     value: Any = None
@@ -78,7 +78,7 @@ class Frame(msgspec.Struct):
     inbox: int = 0
     last: str = ""
     said: list[str] = []
-    """Those it has spoken to."""
+    """The recipients it has spoken to."""
     question: str = ""
     """Its last message to the user."""
     log: list[str] = []
@@ -97,7 +97,7 @@ class Frame(msgspec.Struct):
     slots: dict[str, Any] = {}
     """The results of the calls in its description, by their text."""
     extra: list[Any] = []
-    """All arguments of a Python playbook in order, if there are more than it names."""
+    """All arguments of a Python playbook in order, if there are more than it has parameters."""
     replies: list[dict[str, Any]] = []
     """The calls that a Python playbook has made, with their results."""
     moment: float = 0.0
@@ -116,17 +116,17 @@ class Frame(msgspec.Struct):
     """The parts of refused replies that took effect, since the last accepted reply."""
 
     def news(self) -> None:
-        """Note new input: earlier actions may be repeated."""
+        """Record new input: earlier actions may be repeated."""
         self.inbox += 1
         self.changes += 1
         self.entries = {}
 
     def progress(self) -> None:
-        """Note a change: what a model does next does not count as a repetition."""
+        """Record a change: the model's next action does not count as a repetition."""
         self.idle, self.visited = 0, []
 
     def visit(self, line: str) -> None:
-        """Note that a line is executed. It is progress if it was not since the last change."""
+        """Record that a line is executed. It is progress if the line was not executed since the last change."""
         if line not in self.visited:
             self.visited.append(line)
             self.idle = 0
@@ -162,7 +162,7 @@ class AgentState(msgspec.Struct):
     taken: int = 0
     """How many messages it has taken so far."""
     fired: dict[str, str] = {}
-    """The situation for which a trigger that only a model can judge has fired since the last message, by id. See
+    """The state for which a trigger that only a model can judge has fired since the last message, by id. See
     `Machine.fires`."""
 
     def take(self, most: int | None = None) -> list[dict[str, str]]:
@@ -174,7 +174,7 @@ class AgentState(msgspec.Struct):
 
 
 class Error(msgspec.Struct, frozen=True):
-    """The result of a failed call. It is not a text, so it cannot be mistaken for a normal result."""
+    """The result of a failed call. It is not a string, so it cannot be mistaken for a normal result."""
 
     code: str
     message: str

@@ -1,7 +1,7 @@
-"""A program as a generator of effects: the top frame of the stack advances, until nothing is left to do.
+"""Runs a program as a generator of effects: the top frame of the stack advances until nothing is left to do.
 
-The order is: pending calls, then the playbooks that begin with the program, then those that triggers and messages
-start. Deterministic: it reaches the world only through the effects it yields.
+Pending calls come first, then the playbooks that run at the start, then those that triggers and messages start.
+Deterministic: it affects the outside world only through the effects it yields.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def interpret(
 
 
 def _list_remote_playbooks(machine: Machine) -> Program[None]:
-    """Ask remote agents for their playbooks. One that does not answer is an error only when it is called."""
+    """Ask remote agents for their playbooks. An agent that does not answer causes an error only when it is called."""
     for agent in tuple(machine.program.agents.values()):
         if agent.remote is None:
             continue
@@ -90,8 +90,8 @@ def _first_calls(machine: Machine, inputs: Mapping[str, Any], options: Mapping[s
         raise EffectFailed(
             Failed(
                 "nothing_begins",
-                f"No playbook of {machine.program.name} begins with the program.",
-                "Give a playbook a BGN trigger, or name one with --call.",
+                f"No playbook of {machine.program.name} runs when the program starts.",
+                "Add a BGN trigger to a playbook, or name one with --call.",
             )
         )
     return calls
@@ -140,7 +140,7 @@ def run(machine: Machine) -> Program[None]:
 
 
 def _begin_next(machine: Machine) -> Program[bool]:
-    """Start what runs when the stack is empty: first the playbooks that begin with the program, then triggers, then
+    """Start the next playbook when the stack is empty: first those that run at the start, then triggers, then
     messages."""
     if machine.is_concurrent:
         return False
@@ -190,7 +190,7 @@ def _call(machine: Machine, queued: QueuedCall) -> Program[None]:
 
 
 def _afterwards(machine: Machine, frame: Frame) -> Program[None]:
-    """Do what the reply, or the line, asked for after its calls: no call is left."""
+    """Do what the reply or the line requested after its calls, now that none is left."""
     after = frame.after
     if after == "user":
         text = yield from listen(machine, frame)
@@ -215,7 +215,7 @@ def _hear(machine: Machine, frame: Frame, words: str) -> None:
 
 
 def _hear_agent(machine: Machine, frame: Frame) -> Program[None]:
-    """Take messages from other agents. An agent with mail answers first, unless it waits for an answer itself."""
+    """Receive messages from other agents. An agent with mail answers first, unless it is waiting for an answer itself."""
     waiting = {one.agent for one in machine.stack[:-1] if one.after == "agent"} - {frame.agent}
     for name, memory in machine.agents.items():
         if name != frame.agent and name not in waiting and memory.mail and name in machine.catalogue.agents:
@@ -340,7 +340,7 @@ def _fire(machine: Machine, frame: Frame, id: str) -> None:
 
 
 def _do(machine: Machine, frame: Frame, line: ListingLine, done: Done) -> Program[None]:
-    """Apply a line that needs no model."""
+    """Execute a line that needs no model."""
     yield from machine.count_line()
     machine.without_model += 1
     number = line.number
@@ -375,9 +375,9 @@ def _do(machine: Machine, frame: Frame, line: ListingLine, done: Done) -> Progra
 
 
 def _guard(machine: Machine, frame: Frame, number: str) -> Program[None]:
-    """Stop a loop in which nothing has changed since its last round: it would never end."""
+    """Stop a loop in which nothing has changed since its last iteration: it would never end."""
     if frame.marks.get(number) == frame.changes:
-        words = f"{frame.playbook}:{number} loops, but nothing has changed since the last round."
+        words = f"{frame.playbook}:{number} loops, but nothing has changed since the last iteration."
         yield from machine.finish(frame, Error("livelock", words, "Change something in the loop, or yield in it."))
         return
     frame.marks[number] = frame.changes

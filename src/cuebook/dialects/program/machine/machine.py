@@ -35,32 +35,32 @@ from cuebook.kernel.outcomes import Answer, Failed, Resumed
 
 MOST_FRAMES = 64
 MOST_LINES = 20_000
-"""The most lines that are executed without input from outside."""
+"""The maximum number of lines to execute without outside input."""
 MOST_TURNS = 2_000
-"""The most turns of a model without input from outside."""
+"""The maximum number of model turns without outside input."""
 CHECKPOINT_EVERY = 32
 """Lines and replies between two checkpoints. The cost of a checkpoint does not grow with the run."""
 _MOST_LOGGED = 40
 _MOST_RESULTS = 64
 MOST_IDLE = 20
-"""The most replies of a model in one frame that change nothing: the same message, or a call with the same result."""
+"""The maximum number of model replies in one frame that change nothing: the same message, or a call with the same result."""
 _MOST_EMPTY = 5
 """How often the same question may get an empty answer."""
 _MOST_SAME = 100
 """How often the same question may be answered in advance."""
 _MOST_UNATTENDED = 1_000
-"""The most answers that no person gave, to all questions together."""
+"""The maximum number of automatic answers to all questions together."""
 
 
 class Spent(msgspec.Struct):
-    """Lines and turns since the last input from outside, in a run and all its concurrent calls."""
+    """Lines and turns since the last outside input, in a run and all its concurrent calls."""
 
     lines: int = 0
     turns: int = 0
 
 
 class UnattendedAnswers(msgspec.Struct):
-    """Counts answers since the last one by a person, so a program that asks until an answer fits does end."""
+    """Counts automatic answers since a person last answered, so a program that asks until an answer is valid does end."""
 
     times: int = 0
     question: str = ""
@@ -68,7 +68,7 @@ class UnattendedAnswers(msgspec.Struct):
     """How often this question was asked in a row."""
 
     def note(self, answer: Answer, question: str, label: str) -> Bound | None:
-        """Count one more answer. Return what ends the run if there were too many."""
+        """Count one more answer. Return a bound that ends the run if there were too many."""
         self.times += 1
         self.same = self.same + 1 if question == self.question else 1
         self.question = question
@@ -76,7 +76,7 @@ class UnattendedAnswers(msgspec.Struct):
             return None
         with_ = f"answered with {answer.value!r:.60}" if answer.value else "left without an answer"
         words = f"No person is present, and '{question:.200}' was {with_} {self.same} times in a row."
-        fix = f"Give {label or 'it'} an answer in advance that the program accepts, or run it with a person present."
+        fix = f"Provide an answer to {label or 'it'} that the program accepts, or run it with a person present."
         return Bound("answers", Failed("unanswered", words, fix))
 
 
@@ -148,7 +148,7 @@ class Machine:
         declared = self.catalogue.listing(frame.agent, frame.playbook).declared.get(name, "")
         return declared if declared or name in frame.arguments else self.memory(frame).types.get(name, "")
 
-    # --- the life of a frame ---
+    # --- frames ---
 
     def push(self, callee: Callee, arguments: dict[str, Any], extra: list[Any] | None = None) -> Program[None]:
         """Begin a call. The calls in its description run first."""
@@ -195,7 +195,7 @@ class Machine:
     def give(
         self, frame: Frame, queued: QueuedCall, outcome: Any, summary: str = "", *, quiet: bool = False
     ) -> Program[None]:
-        """Give a frame the result of a call it made."""
+        """Deliver the result of a call to the frame that made it."""
         failed = isinstance(outcome, Error)
         value = outcome.value if failed else outcome
         if not quiet or failed:
@@ -229,7 +229,7 @@ class Machine:
             frame.progress()
 
     def _kept_apart(self, frame: Frame, queued: QueuedCall, value: Any) -> Program[str]:
-        """Keep a long result as an artifact. Return its name; empty if the result is short."""
+        """Store a long result as an artifact. Return its name; empty if the result is short."""
         if frame.kind not in ("listing", "react") or is_private(queued.target):
             return ""
         text = value if isinstance(value, str) else shown(value)
@@ -240,7 +240,7 @@ class Machine:
         if not name or name in frame.arguments:
             name = f"a_{digest.rpartition(':')[2][:8]}"
             yield from self.set(frame, name, value)
-        summary = f"what {queued.name} came to, {len(text)} characters"
+        summary = f"result of {queued.name}, {len(text)} characters"
         self.memory(frame).artifacts[name] = Saved(summary, digest)
         return name
 
@@ -258,7 +258,7 @@ class Machine:
     # --- variables and triggers ---
 
     def set(self, frame: Frame, name: str, value: Any, type: str = "", *, fire: bool = True) -> Program[None]:
-        """Set a variable. Triggers whose condition now begins to hold become due. Parameters trigger nothing."""
+        """Set a variable. Triggers whose condition becomes true are now due. Parameters trigger nothing."""
         self._put(frame, name, value)
         yield ValueSet(name, value)
         if name not in frame.arguments:
@@ -288,7 +288,7 @@ class Machine:
             memory.held[id] = holds
 
     def save(self, frame: Frame, name: str, summary: str, content: Any) -> Program[None]:
-        """Keep an artifact. Its frame has seen the content; other frames have to load it."""
+        """Store an artifact. Its frame has seen the content; other frames have to load it."""
         text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
         yield from self.set(frame, name, content)
         self.memory(frame).artifacts[name] = Saved(summary, digest_of(text))
@@ -349,7 +349,7 @@ class Machine:
         return tuple(id for id, then in memory.fired.items() if then in ("", now))
 
     def fires(self, frame: Frame, id: str) -> None:
-        """Note that a semantic trigger has fired: an event once per message, a condition once per state."""
+        """Record that a semantic trigger has fired: an event once per message, a condition once per state."""
         memory = self.memory(frame)
         known = self.view(frame).triggers.get(id)
         if known is not None and id not in self.view(frame).conditions:
@@ -412,7 +412,7 @@ class Machine:
             yield from self._does_not_end(f"The model was asked {most} times", "max_turns")
 
     def repeats_itself(self, frame: Frame) -> Error | None:
-        """Return an error if the model's last replies changed nothing, so it is not asked once more."""
+        """Return an error if the model's last replies changed nothing, so it is not asked again."""
         frame.idle += 1
         if frame.idle <= MOST_IDLE:
             return None
@@ -424,18 +424,20 @@ class Machine:
         """End the run. If it is resumed, the counts start again from zero."""
         frame = self.top
         where = frame.open or f"{frame.playbook}:{frame.position.line}".rstrip(":")
-        words = f"{what} without input from outside. The run is at {where}."
-        fix = f"Check why {frame.playbook} does not end. A retry allows as many again; a new run may raise {option}."
+        words = f"{what} without outside input. The run is at {where}."
+        fix = (
+            f"Check why {frame.playbook} does not end. A retry starts counting from zero; a new run can raise {option}."
+        )
         yield Bound(option, Failed("livelock", words, fix))
         self.heard()
 
     def heard(self) -> None:
-        """Reset the counts, because input came from outside."""
+        """Reset the counts, because there was outside input."""
         self.lines = self.turns = self.spent.lines = self.spent.turns = 0
         self.unattended = UnattendedAnswers()
 
     def not_heard(self, answer: Answer, question: str, label: str) -> Program[None]:
-        """Note an answer that no person gave. It does not count as input from outside."""
+        """Record an automatic answer. It does not count as outside input."""
         bound = self.unattended.note(answer, question, label)
         if bound is not None:
             yield bound

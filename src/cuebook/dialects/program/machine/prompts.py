@@ -1,4 +1,4 @@
-"""The texts that a model sees: the reply contract, the program, the playbook it executes, and its position.
+"""The text that a model sees: the reply contract, the program, the playbook it executes, and its position.
 
 The contract and the program come first and never change, so providers can cache them.
 """
@@ -19,12 +19,12 @@ from cuebook.dialects.program.values.placeholders import Placeholder, filled, pl
 
 _SHORT = 100
 _LONGEST = 400
-"""The most characters of a value in the state. The full value is an artifact, or in the history."""
+"""The maximum number of characters of a value in the state. The full value is an artifact, or in the history."""
 
 LONG_RESULT = 2_000
-"""The most characters of a result that a model sees. A longer one becomes an artifact."""
+"""The maximum number of characters of a result that a model sees. A longer one becomes an artifact."""
 MOST_LOADED = 20_000
-"""The most characters of an argument, or of a loaded artifact."""
+"""The maximum number of characters of an argument, or of a loaded artifact."""
 PRIVATE = "(private)"
 
 CONTRACT = """\
@@ -76,7 +76,7 @@ OTHERS = "What other agents wait for:"
 
 
 def program_text(program: ProgramText, agent: Agent) -> str:
-    """Who the model is, and what it can call."""
+    """The role of the model, and the playbooks it can call."""
     parts = [f"You are the agent {agent.name}."]
     if agent.description.strip():
         parts.append(agent.description.strip())
@@ -108,7 +108,7 @@ def _triggers(playbook: Playbook) -> list[str]:
 
 
 def others_text(program: ProgramText, agent: str, known: Iterable[str]) -> str:
-    """What a message can trigger in other agents; empty if there is nothing."""
+    """The triggers of other agents that a message can fire; empty if there are none."""
     lines = []
     for id in known:
         name, _, number = id.rpartition(":")
@@ -147,7 +147,7 @@ def _indent(line: ListingLine) -> str:
 
 
 def instruction(listing: Listing, position: Position, legal: Iterable[ListingLine], *, again: bool = False) -> str:
-    """Where to continue. `again`: it was executed in part."""
+    """Tell the model where to continue. `again` means that it was executed in part."""
     name = listing.name
     if not listing.lines:
         return f"Continue {name} with what came of it. Do not repeat what was done." if again else f"Execute {name}."
@@ -190,7 +190,7 @@ def cut(value: Any, most: int = MOST_LOADED) -> str:
 
 
 def call_text(queued: QueuedCall, outcome: Any, summary: str, artifact: str = "") -> str:
-    """What the caller's model sees of a finished call. `artifact` is the name under which a long result is kept."""
+    """The text that the caller's model sees for a finished call. `artifact` is the name under which a long result is kept."""
     call = queued.call
     given = [(str(at), "", one) for at, one in enumerate(call.args)]
     given += [(name, f"{name}=", one) for name, one in call.named]
@@ -218,11 +218,11 @@ def shown(value: Any) -> str:
 
 
 CHECK = "Look at these triggers and at nothing else."
-"""The first words of the question which triggers apply."""
+"""The first words of the question about which triggers apply."""
 
 
 def check_text(triggers: Iterable[str], state: str) -> str:
-    """The question which triggers apply, for replies that did not check."""
+    """Ask which triggers apply, after a reply that did not check them."""
     return (
         f"{CHECK} Does one of them apply now?\n"
         + "\n".join(triggers)
@@ -247,7 +247,7 @@ def slot_of(placeholder: Placeholder) -> str:
 
 
 def rendered(description: str, variables: Mapping[str, Any], slots: Mapping[str, Any]) -> str:
-    """Return the description with placeholders filled in. Those that cannot be are left as written."""
+    """Return the description with placeholders filled in. Placeholders without a value are left as written."""
     if "{" not in description:
         return description
 

@@ -1,4 +1,4 @@
-"""Remote agents while a program runs: listing their playbooks and calling them, through effects.
+"""Lists and calls the playbooks of remote agents while a program runs, through effects.
 
 An agent is a tool server, whose tools are called as playbooks, or another Cuebook server, which runs its own playbooks.
 """
@@ -31,7 +31,7 @@ class RemoteAgent(msgspec.Struct, frozen=True):
         )
 
     def tool(self, tool: str, arguments: dict[str, Any], **how: Any) -> Program[Any]:
-        """Call a tool and return its result. `EffectFailed` if it fails."""
+        """Call a tool and return its result. Raise `EffectFailed` if it fails."""
         called = CallTool(f"{self.name}.{tool}", arguments, server=self.server, timeout=self.remote.timeout, **how)
         result: ToolResult = yield called
         if result.is_error:
@@ -41,7 +41,7 @@ class RemoteAgent(msgspec.Struct, frozen=True):
 
 
 def list_playbooks(agent: Agent, remote: Remote) -> Program[list[Playbook]]:
-    """List the playbooks of an agent. `EffectFailed` if it cannot be reached."""
+    """List the playbooks of an agent. Raise `EffectFailed` if it cannot be reached."""
     if remote.transport not in CARRIED:
         raise EffectFailed(Failed("transport", f"The transport '{remote.transport}' is not supported."))
     remote_agent = RemoteAgent(agent.name, remote)
@@ -57,7 +57,7 @@ def list_playbooks(agent: Agent, remote: Remote) -> Program[list[Playbook]]:
 
 
 def call_remote(agent: Agent, remote: Remote, playbook: Playbook, given: dict[str, Any]) -> Program[Any]:
-    """Call a playbook of an agent and return its result. `EffectFailed` if it fails."""
+    """Call a playbook of an agent and return its result. Raise `EffectFailed` if it fails."""
     remote_agent = RemoteAgent(agent.name, remote)
     if remote.type == "mcp":
         return (yield from remote_agent.tool(playbook.name, given))

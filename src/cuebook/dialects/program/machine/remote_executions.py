@@ -1,7 +1,7 @@
 """Runs a playbook on another Cuebook server and waits for it, through the tools of that server.
 
 `execute_playbook` runs to the end or to a pause, and returns the execution: its `status` and what it needs. Questions
-are passed to the person who runs this program, and the answers back. Approvals are decided on the other server; this
+are passed to the person who runs this program, and the answers are passed back. Approvals are decided on the other server; this
 program only waits, and shows a link. The server starts one execution per key, so nothing runs twice.
 """
 
@@ -34,7 +34,7 @@ class Server(Protocol):
     def name(self) -> str: ...
 
     def tool(self, tool: str, arguments: dict[str, Any], **how: Any) -> Program[Any]:
-        """Call a tool of the server and return its result. `EffectFailed` if it fails."""
+        """Call a tool of the server and return its result. Raise `EffectFailed` if it fails."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -50,12 +50,12 @@ class Execution(msgspec.Struct, frozen=True):
     status: Status
     result: Any = None
     error: Any = None
-    """A text, or a mapping with a code and a message."""
+    """A string, or a mapping with a code and a message."""
     reason: str = ""
     """Why it is paused."""
     elicitation: Question | None = None
     link: str = ""
-    """Where a person can see it and decide."""
+    """A URL where a person can view it and decide."""
 
 
 class Offered(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class OfferedInput(msgspec.Struct, frozen=True):
 
 
 def playbooks_of(listed: Any, *, keyed: bool) -> list[Playbook]:
-    """The playbooks that a server lists. If two have the same name, the first one counts."""
+    """The playbooks that a server lists. If two have the same name, the first one wins."""
     rows = listed.get("playbooks", listed.get("result")) if isinstance(listed, dict) else listed
     try:
         offered = msgspec.convert(rows, tuple[Offered, ...])
@@ -89,7 +89,7 @@ def playbooks_of(listed: Any, *, keyed: bool) -> list[Playbook]:
 
 
 def execute(server: Server, playbook: Playbook, given: dict[str, Any]) -> Program[Any]:
-    """Return the result of an execution once it has ended. `EffectFailed` if it failed."""
+    """Return the result of an execution once it has ended. Raise `EffectFailed` if it failed."""
     about = playbook.metadata
     wanted = {"playbook_id": about["playbook_id"], "input_values": given}
     # With a key the server starts it only once, so no person has to be asked whether it happened.
@@ -107,14 +107,14 @@ def execute(server: Server, playbook: Playbook, given: dict[str, Any]) -> Progra
             if now.status == "awaiting_approval" and not warned:
                 warned = True
                 yield Warned(
-                    "approval", f"{server.name}.{playbook.name} waits for an approval on that server{_at(now)}."
+                    "approval", f"{server.name}.{playbook.name} is waiting for approval on that server{_at(now)}."
                 )
             now = yield from _later(now, server)
     return now.result
 
 
 def _answered(now: Execution, server: Server, playbook: Playbook) -> Program[Execution]:
-    """Pass a question on, and the answer back. If it was answered there in the meantime, that answer counts."""
+    """Forward a question and return the answer. If it was answered there in the meantime, that answer counts."""
     asked = now.elicitation or Question(f"{server.name}.{playbook.name} needs input{_at(now)}.")
     answer: Answer = yield AskHuman(asked.prompt, asked.type, asked.options, label=f"{server.name}.{playbook.name}")
     try:

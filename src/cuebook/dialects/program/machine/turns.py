@@ -81,7 +81,7 @@ def ask(machine: Machine, frame: Frame) -> Program[None]:
 
 
 def _grammar(machine: Machine, frame: Frame, listing: Listing, state: State) -> str:
-    """The grammar for a local model, cached because it depends on little."""
+    """The grammar for a local model, cached by its few inputs."""
     known = frozenset(machine.variables(frame))
     position = frame.position
     legal = legal_after(listing, position if position.line else None, state)
@@ -268,7 +268,7 @@ def load(machine: Machine, frame: Frame, name: str) -> bool:
 
 
 def _sees(machine: Machine, frame: Frame, text: str) -> bool:
-    """Whether a text is already in the frame's context: it, or a frame below it, wrote or loaded it."""
+    """Whether the text is already in the frame's context: this frame, or one below it, wrote or loaded it."""
     if frame.kind not in ("listing", "react"):
         return True
     forms = {text[: prompts.MOST_LOADED], prompts.shown(text)[1:-1][: prompts.MOST_LOADED]}

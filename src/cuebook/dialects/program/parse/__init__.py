@@ -23,7 +23,7 @@ from cuebook.formats.values import Malformed, Value
 from cuebook.formats.yaml import read_yaml
 
 SIZE_LIMIT = 4_000_000
-"""Characters."""
+"""In characters."""
 _ASKED: tuple[Literal["react", "raw"], ...] = ("react", "raw")
 _MODES = ("playbook", *_ASKED)
 _PUBLIC = "public.json"
@@ -38,7 +38,7 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 def parse(text: str, name: str) -> ProgramText:
-    """Return the document. `InvalidPlaybook` lists every problem."""
+    """Return the document. Raise `InvalidPlaybook` with every problem."""
     parsed = read(text, name)
     if parsed.program is None:
         raise InvalidPlaybook(name, parsed.errors, codes=True)
@@ -90,7 +90,7 @@ class _Reading:
             if agent.name in agents:
                 other = agents[agent.name].line
                 self._error(
-                    part.line, f"There are two agents named '{agent.name}'.", f"The other is in line {other}.", "TWICE"
+                    part.line, f"There are two agents named '{agent.name}'.", f"The other is on line {other}.", "TWICE"
                 )
             agents[agent.name] = agent
         if not agents:
@@ -134,14 +134,14 @@ class _Reading:
         area = self._area(list(_without_code(part.parts, code, inside=False)))
         remote = remote_of(area.metadata, part.parts, part.line, self._errors, self._warnings)
         if kind == "mcp" and remote is None:
-            self._warn(part.line, f"The remote agent '{name}' has no address.", "Write remote: with a url.", "REMOTE")
+            self._warn(part.line, f"The remote agent '{name}' has no URL.", "Write remote: with a url.", "REMOTE")
         # Functions are defined before other playbooks, wherever their block is.
         below = [self._playbook(one, code) for one in part.playbooks]
         playbooks: dict[str, Playbook] = {}
         for playbook in [*self._of_python(code.blocks), *below]:
             if playbook.name in playbooks:
                 message = f"'{name}' has two playbooks named '{playbook.name}'."
-                self._error(playbook.line, message, f"The other is in line {playbooks[playbook.name].line}.", "TWICE")
+                self._error(playbook.line, message, f"The other is on line {playbooks[playbook.name].line}.", "TWICE")
             playbooks[playbook.name] = playbook
         for fence in code.public:
             playbooks = _published(fence, playbooks, self._errors, self._warnings)
@@ -204,7 +204,7 @@ class _Reading:
             heading = playbook_heading(part.title)
         except Unreadable as error:
             fix = "Write ## Name($one: str, $other: int = 3) -> str."
-            self._error(part.line, f"The parameters of '{part.title[:60]}': {error}.", fix, "SIGNATURE")
+            self._error(part.line, f"The parameters of '{part.title[:60]}' are invalid: {error}.", fix, "SIGNATURE")
             return Heading(name_of(part.title.partition("(")[0]))
         if not heading.name:
             self._error(part.line, "A playbook has no name.", "Write it after the ##.", "NO_NAME")
@@ -223,7 +223,7 @@ class _Reading:
         seen: dict[str, int] = {}
         for trigger in triggers:
             if trigger.id in seen:
-                message, fix = f"There are two triggers {trigger.id}.", "Renumber them."
+                message, fix = f"There are two triggers named {trigger.id}.", "Renumber them."
                 self._error(trigger.line, message, fix, "TWICE")
             seen[trigger.id] = trigger.line
 

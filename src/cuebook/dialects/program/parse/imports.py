@@ -1,6 +1,6 @@
-"""`!import path` is replaced by the text of another file, with the indentation of the line. The caller reads the files.
+"""Replaces `!import path` with the text of another file, indented like the line. The caller reads the files.
 
-A run keeps one text, so imports are resolved before it begins. A text with unresolved imports cannot be parsed.
+A run stores a single text, so imports are resolved before it starts. A text with unresolved imports cannot be parsed.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from cuebook.kernel.errors import CuebookError
 
 DEEPEST = 10
 LARGEST = 1_048_576
-"""Bytes of one file."""
+"""Maximum size of one file in bytes."""
 LARGEST_WHOLE = 4_000_000
-"""Characters of the whole text."""
+"""Maximum length of the whole text in characters."""
 MOST_FILES = 1_000
-"""The most imports; a file imported twice counts twice."""
+"""The maximum number of imports; a file imported twice counts twice."""
 _WORD = "!import"
 _IMPORT = re.compile(r"(?P<indent>[ \t]*+)!import[ \t]++(?P<path>[^#\n]*+)(?:#.*)?")
 _ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]++://")
 
 Read = Callable[[str], str]
-"""Returns the text of a file by its path, relative to the program's folder. `CuebookError` if it is missing or not
-allowed."""
+"""Returns the text of a file by its path, relative to the program's folder. Raises `CuebookError` if it is missing or
+not allowed."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 def unread(text: str) -> list[Problem]:
-    """The problems of a text that still has imports."""
+    """The problems in a text that still has imports."""
     if _WORD not in text:
         return []
     fix = "Run the program from its file, or replace the line with the text of that file."
@@ -71,7 +71,7 @@ def unread(text: str) -> list[Problem]:
 
 
 def resolved(text: str, name: str, read: Read) -> Resolved:
-    """Return the text with everything it imports. `InvalidPlaybook` names the files that cannot be imported."""
+    """Return the text with everything it imports. Raise `InvalidPlaybook` if a file cannot be imported."""
     if _WORD not in text:
         return Resolved(text)
     reading = _Reading(read)
@@ -114,7 +114,7 @@ class _Reading:
         if not any(problem.code == "TOO_LARGE" for problem in self.problems):
             most = f"{MOST_FILES:,} imports" if self._files > MOST_FILES else f"{LARGEST_WHOLE:,} characters"
             message = f"With '{path}' the program has more than {most}."
-            self.problems.append(Problem(message, self._line, "Import less.", "TOO_LARGE"))
+            self.problems.append(Problem(message, self._line, "Import fewer or smaller files.", "TOO_LARGE"))
         return True
 
     def _text(self, path: str, file: str, number: int, within: tuple[str, ...]) -> tuple[str, str]:
@@ -138,7 +138,7 @@ class _Reading:
             words = f"The file '{place}' cannot be imported{where}: {error.message}"
             raise _NotImported(words, error.fix) from None
         if len(content.encode("utf-8", "surrogatepass")) > LARGEST:
-            raise _NotImported(f"'{place}' has more than {LARGEST:,} bytes{where}.", "Import less.")
+            raise _NotImported(f"'{place}' has more than {LARGEST:,} bytes{where}.", "Import fewer or smaller files.")
         return place, content.removeprefix("\ufeff").removesuffix("\n")
 
 
@@ -149,7 +149,7 @@ class _NotImported(Exception):
 
 
 def _lines(text: str) -> Iterator[tuple[int, str, re.Match[str] | None]]:
-    """Yield every line with its number, and the match if it is an import. HTML comments do not import anything."""
+    """Yield every line with its number, and the match if it is an import. Imports in HTML comments are ignored."""
     lines = text.replace("\r\n", "\n").split("\n")
     last_end = max((number for number, line in enumerate(lines, start=1) if "-->" in line), default=0)
     commented = False

@@ -66,7 +66,7 @@ def items_of(parts: list[Part]) -> list[Item]:
 
 
 def is_list(parts: list[Part]) -> bool:
-    """Whether a text begins with a list item."""
+    """Whether the text begins with a list item."""
     first = next((part for part in parts if isinstance(part, Fence) or part.text.strip()), None)
     return first is not None and not isinstance(first, Fence) and _ITEM.fullmatch(first.text) is not None
 
@@ -106,7 +106,7 @@ def _half_numbered(items: list[Item]) -> list[Problem]:
 
 
 def line_of(text: str, line: int = 0) -> ListingLine | None:
-    """Parse `02.01:QUE Say(user, Hello)`; None for a text without a number and a code."""
+    """Parse `02.01:QUE Say(user, Hello)`. Return None if there is no number or code."""
     step = _STEP.fullmatch(text)
     if step is None:
         return None
@@ -132,7 +132,7 @@ def _notes(items: list[Item]) -> Iterator[Note]:
 
 
 def triggers_of(items: list[tuple[str, int]]) -> tuple[Trigger, ...]:
-    """Parse triggers from texts with their lines. A trigger without an id is numbered by its place."""
+    """Parse triggers from strings with their lines. A trigger without an id is numbered by its position."""
     return tuple(_trigger(text, line, count) for count, (text, line) in enumerate(items, start=1))
 
 
@@ -145,13 +145,13 @@ def _trigger(text: str, line: int, count: int) -> Trigger:
 
 
 def trigger_code(text: str) -> str:
-    """The word in place of a trigger's code, in a text that was read as plain words; empty if there is none."""
+    """The unknown code of a trigger that was read as plain words; empty if there is none."""
     found = _CODED.fullmatch(text)
     return found["code"] if found else ""
 
 
 def _kind(text: str) -> TriggerKind:
-    """What a trigger in plain words waits for: the start, an event, or a condition."""
+    """The kind of a trigger in plain words: the start, an event, or a condition."""
     if _BEGINS.search(text):
         return "BGN"
     return "EVT" if "$" not in text and _HAPPENS.search(text) else "CND"

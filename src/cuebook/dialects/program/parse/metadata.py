@@ -1,6 +1,6 @@
 """Separates the text below a heading into metadata, written as YAML, and the description.
 
-In a compiled program, metadata is a block at the beginning, from `metadata:` to `---`. In a source it may be anywhere.
+In a compiled program, metadata is a block at the beginning, from `metadata:` to `---`. In an uncompiled source it may be anywhere.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Reading:
         self._parts, self._compiled = parts, compiled
         self._kept: list[str] = []
         self._begins = True
-        """Whether there was only metadata so far."""
+        """Whether only metadata was found so far."""
         self._metadata: dict[str, Any] = {}
         self._problems: list[Problem] = []
         self._warnings: list[Problem] = []
@@ -59,7 +59,7 @@ class _Reading:
         return Area(description, self._metadata, self._problems, self._warnings)
 
     def _block(self) -> int:
-        """Take a block that ends in `---`, and return the index after it."""
+        """Parse a block that ends in `---`, and return the index after it."""
         begin = next((at for at, part in enumerate(self._parts) if _text(part).strip()), len(self._parts))
         if begin == len(self._parts) or _text(self._parts[begin]).rstrip() != f"{_BLOCK}:":
             return 0
@@ -109,7 +109,7 @@ class _Reading:
         return lines
 
     def _take(self, lines: list[Line], *, must: bool) -> bool:
-        """Take the lines if they are metadata, and return whether they are. With `must`, invalid YAML is a problem."""
+        """Store the lines if they are metadata, and return whether they are. With `must`, invalid YAML is reported."""
         try:
             values = read_yaml("\n".join(line.text for line in lines)).plain
         except Malformed as error:

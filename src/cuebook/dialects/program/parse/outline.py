@@ -158,7 +158,7 @@ def _is_dashes(part: Part) -> bool:
 
 
 def _divide(parts: list[Part], found: Outline) -> int:
-    """Sort the parts by their headings. Return the first line that belongs to no agent."""
+    """Assign the parts to their headings. Return the first line that belongs to no agent."""
     stray = 0
     here: list[Part] = []
     for part in parts:

@@ -1,6 +1,6 @@
-"""The Python blocks of a program: which functions are playbooks, with their decorators and signatures.
+"""Finds the playbooks in the Python blocks of a program, with their decorators and signatures.
 
-A block is parsed into a syntax tree, and never run here.
+A block is parsed into a syntax tree and never executed here.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _playbook(node: _Function, decorator: ast.expr, fence: Fence, found: Block) 
     for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
         value = _literal(keyword.value)
         if keyword.arg is None or value is _UNKNOWN or (keyword.arg == "triggers" and not _are_texts(value)):
-            message = f"The argument {keyword.arg or '**'} of @{DECORATOR} of '{node.name}' is not a literal."
+            message = f"The argument {keyword.arg or '**'} of @{DECORATOR} on '{node.name}' is not a literal."
             fix = "Write strings, numbers, lists and dicts: a block is not run when it is parsed."
             found.problems.append(Problem(message, fence.number + keyword.value.lineno, fix, "DECORATOR"))
         elif keyword.arg == "triggers":
@@ -125,7 +125,7 @@ _UNKNOWN = object()
 
 
 def _literal(node: ast.expr) -> Any:
-    """The value of a literal; `_UNKNOWN` for anything that would have to be run."""
+    """The value of a literal; `_UNKNOWN` for anything that would have to be executed."""
     try:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""Remote agents: how their metadata says to reach them.
+"""Parses the connections to remote agents from their metadata.
 
 A program contains no credentials: the secret of `auth` is named as `${NAME}`, an environment variable of Cuebook, or by
 its handle.
@@ -40,8 +40,8 @@ Wrong: TypeAlias = Callable[[str, str, str], None]
 def remote_of(
     metadata: Mapping[str, Any], parts: Sequence[Part], line: int, errors: list[Problem], warnings: list[Problem]
 ) -> Remote | None:
-    """Parse the configuration of a remote agent; None for a local one. `parts` has the metadata, and `line` is the
-    agent's."""
+    """Parse the configuration of a remote agent. Return None for a local one. `parts` contains the metadata, and `line`
+    is the agent's."""
 
     def wrong(field: str, message: str, fix: str) -> None:
         errors.append(Problem(message, _line_of(field, parts, line), fix, "REMOTE"))
@@ -63,7 +63,7 @@ def remote_of(
     url = given.get("url") or ""
     if not isinstance(url, str) or not (url or command):
         if "command" not in given:
-            wrong("url", "A remote agent has no address.", "Write url, or the command that starts it.")
+            wrong("url", "A remote agent has neither a URL nor a command.", "Write url, or the command that starts it.")
         return None
     transport = _transport(given, url, command, wrong)
     if transport not in CARRIED and transport in TRANSPORTS:
@@ -93,8 +93,8 @@ def _command(given: Mapping[str, Any], wrong: Wrong) -> tuple[str, ...]:
         words = []
     words += args if isinstance(args, list) else [args]
     if not words or not all(isinstance(word, str | int | float) for word in words):
-        message = "'command' must be the words that start the tool server."
-        wrong("command", message, "Write it as one line, or as a list.")
+        message = "'command' must be the command line that starts the tool server."
+        wrong("command", message, "Write it as a string, or as a list of words.")
         return ()
     return tuple(str(word) for word in words)
 
@@ -137,7 +137,7 @@ def _auth(given: Mapping[str, Any], url: str, wrong: Wrong) -> SecretUse | None:
         wrong("auth", "'auth' must be a mapping with a type.", f"The types are {_or(_AUTH)}.")
         return None
     if not url:
-        wrong("auth", "'auth' needs a url.", "A command gets its credentials by itself.")
+        wrong("auth", "'auth' needs a url.", "Remove it: a command obtains its own credentials.")
         return None
     field, form = _AUTH[kind]
     header, form = _shape(kind, form, auth, wrong)

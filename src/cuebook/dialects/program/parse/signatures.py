@@ -80,7 +80,7 @@ def name_of(title: str) -> str:
 
 
 def params_of(text: str) -> tuple[Param, ...]:
-    """Parse a list of parameters. `Unreadable` if it is not one."""
+    """Parse a list of parameters. Raise `Unreadable` if it is not one."""
     params: dict[str, Param] = {}
     for piece in _split(text, ","):
         if not piece.strip() and not params:
@@ -114,7 +114,7 @@ def _default(text: str) -> Any:
 
 
 def _split(text: str, sign: str) -> Iterator[str]:
-    """Split a text at a sign, except within brackets and quotes."""
+    """Split text at a sign, except within brackets and quotes."""
     depth, begin = 0, 0
     for found in _PIECE.finditer(text):
         piece = found[0]

@@ -75,7 +75,7 @@ def opaque(text: str, line_start: bool, headed: bool) -> bool:
 
 
 def line_of(span: Span, *, headed: bool) -> ReplyItem | None:
-    """Parse a piece of text; None for the `trig?` before a trigger, because the trigger follows."""
+    """Parse a piece of text. Return None for the `trig?` before a trigger, because the trigger follows."""
     place = {"start": span.start, "end": span.end}
     found = _KEYWORD.match(span.text)
     kind = found.lastgroup if found else ""

@@ -45,7 +45,7 @@ any ::= plain | list | dict
 """
 _BUILT_IN = {**BUILT_IN, "SaveArtifact": Signature(tuple(Param(one, "str") for one in ("name", "summary", "content")))}
 MOST_LINES = 200
-"""The most lines in one reply. After them the reply yields, and the model is asked to continue."""
+"""The maximum number of lines in one reply. After them the reply yields, and the model is asked to continue."""
 _RULES = {"str": "string", "int": "int", "float": "float", "bool": "bool", "list": "list", "dict": "dict"}
 
 
@@ -58,8 +58,8 @@ def grammar_of(
     heard: bool = False,
     legal: Collection[int] | None = None,
 ) -> str | None:
-    """Build the grammar; None for a playbook without a listing, where every reply is legal. `heard`: the user has just
-    spoken. `legal` has the nodes that may come next, if the caller knows more than the listing."""
+    """Build the grammar. Return None for a playbook without a listing, where every reply is legal. `heard` means that the
+    user has just spoken. `legal` contains the nodes that may come next, if the caller knows more than the listing."""
     if not listing.lines:
         return None
     return _Grammar(listing, variables, signatures).text(position, heard, legal)
@@ -174,7 +174,7 @@ class _Grammar:
         return f'{_quoted(f"{target}{name}(")} {between} ")"'
 
     def _says(self, line: ListingLine) -> str:
-        """A message to the person that the line names: free words, or the value of a variable."""
+        """A message to the recipient that the line names: free words, or the value of a variable."""
         found = spelled(line)
         call = Call("Say", found.call.args, found.call.named) if found is not None and found.call is not None else None
         to, message = ("user", None) if call is None else (_words(call.said_to), call.message)
@@ -195,7 +195,7 @@ class _Grammar:
 
 
 def _words(value: Expression | None) -> str:
-    """The person that a line speaks to; the user if only a model can tell."""
+    """The recipient that a line speaks to; the user if only a model can tell."""
     text = value.value if isinstance(value, Literal) else value.text if isinstance(value, Words) else ""
     return text if isinstance(text, str) and text.replace(" ", "").isalnum() else "user"
 

@@ -1,4 +1,4 @@
-"""The items of a reply: one frozen type for each thing a model can say, with its place in the text."""
+"""The items of a reply: one frozen type for each thing a model can write, with its position in the text."""
 
 from __future__ import annotations
 

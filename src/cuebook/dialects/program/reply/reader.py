@@ -1,4 +1,4 @@
-"""A model's reply as values: its items in order, each with its place in the text.
+"""Parses a model's reply into items in order, each with its position in the text.
 
 `parse_reply` parses a whole reply. `ReplyReader` parses it as it arrives; the items do not depend on how the text is
 split.
@@ -119,7 +119,7 @@ class ReplyReader:
         self._ended = False
         self._returned = False
         self._headed = False
-        """Whether anything but recap and plan was seen. After that, these words are plain text."""
+        """Whether anything other than recap and plan was seen. After that, these words are plain text."""
         self._assigned: Prose | None = None
         """Text directly before a directive: `$x =` names the result of the call that follows."""
         self.after: int | None = None
@@ -169,20 +169,20 @@ class ReplyReader:
 
 
 def items_of(text: str) -> tuple[tuple[ReplyItem, ...], int | None]:
-    """Parse a text into items, and the offset of any text after its yield."""
+    """Return the items of a reply, and the offset of any text after its yield."""
     reader = ReplyReader()
     items = reader.feed(text) + reader.finish()
     return tuple(items), reader.after
 
 
 def parse_reply(text: str) -> Reply:
-    """Return the reply as values. `ReplyError`, with its place, if it cannot be parsed.
+    """Return the parsed reply. Raise `ReplyError`, with the position, if it cannot be parsed.
 
     >>> reply = parse_reply('recap - asked\\nplan - greet\\n`Var[$name, "Ada"]`\\ntrig? no\\n`Step["Main:02:YLD"]` yld user')
     >>> reply.recap, reply.steps[0].line, reply.terminator.target
     ('asked', '02', 'user')
 
-    `items` has everything in the order of the text, and `groups` the same, divided by the checks of triggers.
+    `items` contains everything in the order of the text, and `groups` the same, divided by the checks of triggers.
     """
     if not isinstance(text, str):
         raise BadInput(f"A reply must be a str, got {type(text).__name__}.", fix="Pass the text of the reply.")

@@ -44,7 +44,7 @@ _PREFIX = re.compile(r"(?:^|\W)[rbufRBUF]{1,2}\Z")
 class Scanner:
     """Passes each span to `emit` as soon as it is complete.
 
-    `opaque` tells, from the text before a line's first back-tick, whether back-ticks have no meaning in that line.
+    `opaque` decides, from the text before a line's first back-tick, whether back-ticks have no meaning in that line.
     """
 
     def __init__(self, emit: Callable[[Span], None], opaque: Callable[[str, bool], bool]) -> None:
@@ -164,7 +164,7 @@ class Scanner:
         return stop + 1
 
     def _at_quote(self, chunk: str, at: int, quote: str) -> int:
-        """Begin a string, unless the quote is an apostrophe. A string that is complete in this chunk is taken at once."""
+        """Begin a string, unless the quote is an apostrophe. A string that is complete in this chunk is consumed at once."""
         if quote == '"' or not self._within_word():
             whole = _STRING[quote].match(chunk, at)
             if whole is not None:

@@ -35,9 +35,9 @@ from cuebook.dialects.program.values.expressions import (
 )
 
 _LARGEST = 1_000_000
-"""The most items or characters of a computed value."""
+"""The maximum number of items or characters of a computed value."""
 _LARGEST_WITHIN = 5_000_000
-"""The most items and characters in all nested lists and tables, repeated ones counted each time."""
+"""The maximum number of items and characters in all nested lists and tables, counting repeated ones each time."""
 _DEEPEST = 100
 """The deepest nesting of lists and tables."""
 _MOST_BITS = 4096
@@ -105,7 +105,7 @@ def evaluate(expression: Expression, variables: Mapping[str, Any]) -> Any:
 
 
 def _sound(value: Any) -> Any:
-    """Return the value, unless it is an error: that is neither a text nor a number."""
+    """Return the value. Raise `NotComputable` for an error, which is neither a string nor a number."""
     if holds_error(value):
         raise NotComputable("a call failed, so its result is an error")
     return value
@@ -143,12 +143,12 @@ def _binary(sign: str, left: Any, right: Any) -> Any:
         raise NotComputable("the power is too large")
     if sign == "*" and not numbers and _size(left) * _size(right) > _LARGEST:
         raise NotComputable("the result is too large")
-    if sign == "%" and not numbers:  # a text with % would be a format
+    if sign == "%" and not numbers:  # a string with % would be a format
         raise NotComputable("only numbers can be divided")
     if sign in _EQUALITIES and _unlike(left, right):
-        raise NotComputable("whether a text is the same as a number is a matter of meaning")
+        raise NotComputable("whether a string equals a number is a matter of interpretation")
     if sign in _ORDERS and (isinstance(left, str) or isinstance(right, str)):
-        raise NotComputable("what comes first of two texts is a matter of meaning")
+        raise NotComputable("the order of two strings is a matter of interpretation")
     return _computed(_OPERATORS[sign], left, right)
 
 
@@ -167,21 +167,21 @@ def judge(condition: Expression, variables: Mapping[str, Any]) -> bool:
 
 
 def _holds(value: Any) -> bool:
-    """Whether a value counts as true. Whether a text such as `no` or `0` does is a matter of meaning."""
+    """Whether a value counts as true. For a string such as `no` or `0`, that is a matter of interpretation."""
     if isinstance(value, str) and value:
-        raise NotComputable("whether a text holds is a matter of meaning")
+        raise NotComputable("whether a string counts as true is a matter of interpretation")
     return bool(value)
 
 
 def _extreme(choose: Callable[[Any], Any], of: tuple[Any, ...]) -> Any:
     values = of[0] if len(of) == 1 else of
     if any(isinstance(one, str) for one in values):
-        raise NotComputable("what comes first of several texts is a matter of meaning")
+        raise NotComputable("the order of several strings is a matter of interpretation")
     return choose(values)
 
 
 def _unlike(one: Any, other: Any) -> bool:
-    """Whether one is a text and the other a number or a boolean."""
+    """Whether one is a string and the other a number or a boolean."""
     return (isinstance(one, str) and isinstance(other, (int, float))) or (
         isinstance(other, str) and isinstance(one, (int, float))
     )
@@ -191,13 +191,13 @@ def _within(one: Any, many: Any) -> bool:
     if one in many:
         return True
     if not isinstance(many, str) and any(_unlike(one, other) for other in many):
-        raise NotComputable("whether a text is the same as a number is a matter of meaning")
+        raise NotComputable("whether a string equals a number is a matter of interpretation")
     return False
 
 
 def figures(expression: Expression) -> bool:
-    """Whether the expression consists only of numbers and operators, as in `2024-11-12`: if a text is expected, it is
-    not a sum."""
+    """Whether the expression consists only of numbers and operators, as in `2024-11-12`: if a string is expected, it is
+    not arithmetic."""
     match expression:
         case Binary(_, left, right):
             return _figure(left) and _figure(right)
@@ -241,20 +241,20 @@ def _computed(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _bounded(value: Any) -> Any:
-    """Return the value, unless it is larger than it looks: a list can contain another one a thousand times, and so on."""
+    """Return the value. Raise `NotComputable` if it is larger than it looks: a list can contain another one many times."""
     if _weight(value, {}, 0) > _LARGEST_WITHIN:
         raise NotComputable("the result is too large")
     return value
 
 
 def _weight(value: Any, known: dict[int, int], depth: int) -> int:
-    """The number of items and characters, repeated ones counted each time but traversed only once."""
+    """The number of items and characters, with repeated ones counted each time but traversed only once."""
     if isinstance(value, str):
         return len(value)
     if not isinstance(value, (list, dict)):
         return 1
     if depth > _DEEPEST:
-        raise NotComputable("the result is nested too deep")
+        raise NotComputable("the result is nested too deeply")
     if id(value) not in known:
         within = value.values() if isinstance(value, dict) else value
         plain = not {*map(type, within)} & {str, list, dict}
@@ -263,12 +263,12 @@ def _weight(value: Any, known: dict[int, int], depth: int) -> int:
 
 
 def _key(value: Any) -> str:
-    """Return a key as a text, as in JSON, so a value is the same after it was stored."""
+    """Return a key as a string, as in JSON, so a value is the same after it was stored."""
     if isinstance(value, str):
         return value
     if isinstance(value, (int, float)) or value is None:
         return json.dumps(value)
-    raise NotComputable("a key of a table must be a text or a number")
+    raise NotComputable("a key of a table must be a string or a number")
 
 
 def _item(of: Any, index: Any) -> Any:
@@ -289,7 +289,7 @@ _BECOMES = re.compile(r"(\$\w++)\s++(?:becomes|is)\s++(?=[<>=])")
 
 @lru_cache(1_000)
 def condition_of(text: str) -> Expression | None:
-    """Parse a condition that compares variables, as in `When $x > 15`; None if a model must judge it."""
+    """Parse a condition that compares variables, as in `When $x > 15`. Return None if a model must judge it."""
     found = _BEFORE.match(text)
     bare = text[found.end() if found else 0 :].strip().rstrip(".")
     try:
@@ -333,11 +333,11 @@ def _plain(value: Expression) -> bool:
 class Coerced(msgspec.Struct, frozen=True):
     value: Any
     changed: bool = False
-    """Whether the value was converted, as `"3"` to an int. An int counts as a float without conversion."""
+    """Whether the value was converted, such as `"3"` to an int. An int counts as a float without conversion."""
 
 
 class DoesNotCoerce(Exception):
-    """The value is not of the type, and cannot be converted."""
+    """The value does not have the type and cannot be converted to it."""
 
 
 _NAMES = {
@@ -358,7 +358,7 @@ def type_name(type: str) -> str:
 
 
 def coerced(value: Any, type: str) -> Coerced:
-    """Convert a value to its declared type. `DoesNotCoerce` if that is impossible. Null is accepted for every type."""
+    """Convert a value to its declared type. Raise `DoesNotCoerce` if that is impossible. Null is accepted for every type."""
     name = type_name(type)
     if not name or name == "artifact" or value is None:
         return Coerced(value)
@@ -409,7 +409,7 @@ def _to_bool(value: Any) -> bool:
 
 
 def _decoded(value: Any, kind: type[Any]) -> Any:
-    """Return a list or a table, also if it was written in quotes."""
+    """Return a list or a table, even if it was written in quotes."""
     if isinstance(value, str):
         try:
             value = evaluate(expression_of(value), {})

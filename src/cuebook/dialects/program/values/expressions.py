@@ -1,4 +1,4 @@
-"""Expressions in replies and listings: literals of Python or JSON, `$references`, and simple arithmetic.
+"""Expressions in replies and listings: Python or JSON literals, `$references`, and simple arithmetic.
 
 They are parsed into a small closed set of nodes, in linear time and with limited depth. Nothing is executed here.
 """
@@ -14,7 +14,7 @@ import msgspec
 DEEPEST = 60
 """The deepest nesting of brackets, signs and conditions."""
 _MOST_LINKS = 200
-"""The most operators, fields and indexes in one value: a chain of them is nested, too."""
+"""The maximum number of operators, fields and indexes in one value: a chain of them is also nested."""
 _LONGEST_NUMBER = 300
 
 
@@ -94,12 +94,12 @@ class CallOf(Node, frozen=True):
 
 
 class Filled(Node, frozen=True):
-    """A text with values in it, as in `"Hello {$name}"`: its parts in order."""
+    """A string with values in it, as in `"Hello {$name}"`: its parts in order."""
 
     parts: tuple[Expression, ...]
 
 
-Expression: TypeAlias = Union[  # noqa: UP007  a name for it is needed before the classes exist
+Expression: TypeAlias = Union[  # noqa: UP007  the name is needed before the classes exist
     Literal, Words, Ref, Field, Item, Slice, ListOf, TableOf, Unary, Binary, Choice, CallOf, Filled
 ]
 
@@ -376,7 +376,7 @@ def _number(written: str, at: int) -> int | float:
     plain = written.replace("_", "")
     if plain.isdecimal():
         if plain[0] == "0" and plain.strip("0"):  # as in a date or a code, not a number
-            raise ExpressionError("a number must not begin with 0: this may be a text without quotes", at)
+            raise ExpressionError("a number must not begin with 0: this may be a string without quotes", at)
         return int(plain)
     number = float(plain)
     if number == float("inf"):
@@ -385,7 +385,7 @@ def _number(written: str, at: int) -> int | float:
 
 
 def expression_of(text: str, at: int = 0) -> Expression:
-    """Parse the text from `at` to its end as a value. `ExpressionError` if it is not one."""
+    """Parse the text from `at` to its end as a value. Raise `ExpressionError` if it is not one."""
     try:
         reader = _Reader(text, at)
         found = reader.expression()
@@ -400,7 +400,7 @@ def expression_of(text: str, at: int = 0) -> Expression:
 
 
 def call_of(text: str, at: int = 0) -> CallOf:
-    """Parse the text as a call. `ExpressionError` if it is not a call, or more than one."""
+    """Parse the text as a call. Raise `ExpressionError` if it is not exactly one call."""
     reader = _Reader(text, at)
     if reader.kind != "name":
         raise reader.error("the name of a playbook")

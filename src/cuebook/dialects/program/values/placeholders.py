@@ -1,7 +1,7 @@
 """Placeholders such as `{$name}` in a description, a value or a message. Nothing is executed here.
 
-A placeholder is on one line. Braces around anything but a value, such as JSON or words, are text. `{{` and `}}` mean a
-single brace.
+A placeholder is on one line. Braces around anything other than a value, such as JSON or words, are text. `{{` and
+`}}` mean a single brace.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cuebook.dialects.program.values.expressions import (
 )
 
 _LONGEST = 500
-"""The most characters between the braces."""
+"""The maximum number of characters between the braces."""
 _OPEN = re.compile(r"\{\{|\}\}|\{")
 _INNER = re.compile(r"\"(?:[^\"\\]|\\.)*+\"?|'(?:[^'\\]|\\.)*+'?|[{}]|[^\"'{}]++")
 
@@ -44,7 +44,7 @@ class Placeholder(msgspec.Struct, frozen=True):
 
 
 def placeholders(text: str) -> tuple[Placeholder, ...]:
-    """All placeholders of a text, in order."""
+    """All placeholders in the text, in order."""
     return tuple(one for one in _found(text) if isinstance(one, Placeholder))
 
 
@@ -60,7 +60,7 @@ def filled(text: str, value_of: Callable[[Placeholder], str]) -> str:
 
 
 def interpolated(value: Any, names: Container[str] | None = None) -> Any:
-    """A value in which the `{$x}` of texts will be filled in: with any variable, or only with those named."""
+    """A value whose strings will have `{$x}` filled in: with any variable, or only with those in `names`."""
     match value:
         case Literal(text) if isinstance(text, str) and "{" in text and "$" in text:
             return _filled_in(text, names)
@@ -91,7 +91,7 @@ _MENTIONED = re.compile(r"\$[^\W\d]\w*")
 
 
 def mentions(value: Any) -> bool:
-    """Whether a text in the value names a variable outside braces: only a model knows what is meant."""
+    """Whether a string in the value mentions a variable outside braces: only a model knows what is meant."""
     match value:
         case Literal(text):
             return isinstance(text, str) and _MENTIONED.search(text) is not None

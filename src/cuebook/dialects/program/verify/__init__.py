@@ -1,1 +1,1 @@
-"""Verifies a reply against the listing: what it may do next, and what the runtime can compute."""
+"""Verifies a reply against the listing and the values that the runtime can compute."""

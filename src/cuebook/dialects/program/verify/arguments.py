@@ -16,7 +16,7 @@ from cuebook.dialects.program.verify.verdicts import State
 from cuebook.kernel.errors import BadInput
 
 Row: TypeAlias = ListingLine | str | Sequence[str]
-"""A line: a value, a text such as `02.01:QUE Say(user, Hello)`, or its number, code and text."""
+"""A line: a value, a string such as `02.01:QUE Say(user, Hello)`, or its number, code and text."""
 GivenListing: TypeAlias = Listing | Playbook | ProgramText | str | Iterable[Row]
 GivenPosition: TypeAlias = Position | str | Mapping[str, Any] | None
 GivenState: TypeAlias = State | Mapping[str, Any] | None
@@ -52,7 +52,7 @@ def listing_of(given: GivenListing, items: Sequence[ReplyItem]) -> Listing:
 def _executed(program: ProgramText, name: str) -> Playbook:
     playbooks = {one.name: one for agent in program.agents.values() for one in agent.playbooks.values()}
     if not playbooks:
-        raise BadInput(f"{program.name} has no playbook.", fix="Give one with ### Steps.")
+        raise BadInput(f"{program.name} has no playbook.", fix="Add one with ### Steps.")
     first = next((one for one in playbooks.values() if one.steps), next(iter(playbooks.values())))
     return playbooks.get(name.rpartition(".")[2], first)
 
@@ -92,8 +92,8 @@ def number_of(text: str) -> str:
 
 
 def state_of(given: GivenState) -> State | None:
-    """Convert a mapping, which has the variables by name or the fields of a `State`. An empty one means that nothing is
-    known."""
+    """Convert a mapping, which contains the variables by name or the fields of a `State`. An empty one means that nothing
+    is known."""
     if given is None or isinstance(given, State):
         return given
     if not isinstance(given.get("variables"), Mapping) or not set(given) <= _FIELDS | _BESIDE:

@@ -1,4 +1,4 @@
-"""The correction that a model gets after a refused reply: the rule, the place, the legal lines, and what took effect."""
+"""The correction that a model gets after a refused reply: the rule, the position, the legal lines, and what took effect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Retry(msgspec.Struct, frozen=True):
     """What the rule requires."""
     problem: str
     at: str
-    """The place in the reply, with the words there."""
+    """The position in the reply, with the words there."""
     position: str
     """The position of the frame, as in `Main:02, executed`."""
     legal: tuple[str, ...]

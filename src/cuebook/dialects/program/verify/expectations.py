@@ -1,6 +1,6 @@
-"""What the runtime can compute of a listing, compared with a reply: branches, rounds, values, calls, returns. Pure.
+"""Computes what it can of a listing to compare a reply with it: branches, iterations, values, calls, returns. Pure.
 
-What cannot be computed has no expectation: the reply is trusted there.
+Where nothing can be computed, there is no expectation and the reply is trusted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cuebook.dialects.program.verify.verdicts import Signature, State
 
 
 class Expectations:
-    """The expectations for one reply, from line to line. `scope` has what the reply has set so far."""
+    """The expectations for one reply, from line to line. `scope` contains what the reply has set so far."""
 
     def __init__(self, listing: Listing, scope: Scope, state: State, position: Position | None) -> None:
         self._listing, self._scope = listing, scope
@@ -30,11 +30,11 @@ class Expectations:
         self._known = state.playbooks is not None
         self._decider = Decider(listing, scope.type_of, known=self._knows, signatures=self._signatures, watched=())
         self.loops = dict(state.loops)
-        """The index of the current item of each `For each` around the reply, by line, as far as known."""
+        """The index of the current item of each `For each` around the reply, by line, where known."""
         self._previous = position.line if position is not None else ""
         """The previous line. A `For each` that is named on the way does not count."""
         self.items: dict[str, Any] = {}
-        """The current item of each loop around the reply, as far as known."""
+        """The current item of each loop around the reply, where known."""
 
     def _knows(self, name: str) -> bool:
         return not self._known or name in self._signatures
@@ -53,7 +53,7 @@ class Expectations:
         return self._decider.ways(node, self._variables, self.loops, self._previous)
 
     def arrived(self, number: str) -> Iterator[tuple[str, Any]]:
-        """Note the line that the reply has moved to. Yield the items of the `For each` loops whose next round begins
+        """Record the line that the reply has moved to. Yield the items of the `For each` loops whose next iteration begins
         there."""
         index = self._listing.by_number[number][0]
         if self._decider.item_of(index) is not None and self._listing.lines[index].code == "CND":
@@ -102,11 +102,11 @@ class Expectations:
         return self._listing.lines[index].code
 
     def reads(self, index: int) -> frozenset[str]:
-        """The variables that a line computes with, if it leaves nothing to a model."""
+        """The variables used in the computation of a line, if it leaves nothing to a model."""
         return reads_of(self._listing.lines[index])
 
     def value(self, expression: Expression) -> Any:
-        """The value of an expression. `NotComputable` if it has none."""
+        """Return the value of an expression. Raise `NotComputable` if it has none."""
         return evaluate(expression, self._variables)
 
     # --- calls --------------------------------------------------------------------------------------------

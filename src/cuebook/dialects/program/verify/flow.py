@@ -28,8 +28,8 @@ MOST_ENTRIES = 100
 
 
 class Path:
-    """The nodes at which a frame may be. A line number that occurs twice, or that can be reached in two states, means
-    several nodes."""
+    """The nodes at which a frame may be. A line number that occurs twice, or that can be reached in two states, refers
+    to several nodes."""
 
     def __init__(self, listing: Listing, position: Position | None, entries: dict[str, int], ways: Ways) -> None:
         """`ways` returns the possible successors of a node, given what is known now."""
@@ -112,7 +112,7 @@ class Path:
         self._acted = True
 
     def over(self) -> None:
-        """Note that the line is complete: the next reply must not repeat it."""
+        """Record that the line is complete: the next reply must not repeat it."""
         self._over = True
 
     def call(self, name: str) -> None:
@@ -178,7 +178,7 @@ class Path:
         return "C7" if self._passes_over(step) else ""
 
     def _decided_otherwise(self, step: Step) -> int | None:
-        """The computed condition that keeps the reply from going there; None if there is none."""
+        """The computed condition that prevents the reply from going there; None if there is none."""
         wanted = set(self.listing.nodes_of(step.line))
         begun = self._nodes if self._nodes is not None else self.listing.resumes(self.position)
         first = begun if self._nodes is not None else [one for one in begun if self._elidable(one)]
@@ -200,7 +200,7 @@ class Path:
         return node != END and self.listing.line_at(node).code in ELIDABLE
 
     def _passes_over(self, step: Step) -> bool:
-        """Whether the line lies ahead, after lines that must not be skipped."""
+        """Whether the line comes later, after lines that must not be skipped."""
         seen: set[int] = set()
         waiting = [node for node in self.legal if node != END]
         wanted = set(self.listing.nodes_of(step.line))
@@ -215,7 +215,7 @@ class Path:
         return False
 
     def move(self, step: Step) -> bool:
-        """Move to an accepted line. False if it is the same line again, and not its next round."""
+        """Move to an accepted line. Return False if it is the same line again and not its next iteration."""
         again = (self.moved or self._begun) and step.line == self.number and not self._next_round()
         nodes = self._targets
         if len(nodes) > 1:
@@ -235,7 +235,7 @@ class Path:
 
     @property
     def left_undone(self) -> str:
-        """What the reply must still do before it leaves the line; empty if it may leave."""
+        """What the reply must still do before leaving the line; empty if it may leave."""
         over = self._begun or (not self.moved and self.position.status == "done")
         named = "" if self._index is None or over else self.listing.calls[self._index]
         if not named or named.rpartition(".")[2] in {name.rpartition(".")[2] for name in self._calls}:
@@ -260,7 +260,7 @@ class Path:
         return any(found == "exit" for found in self._yields_here())
 
     def _yields_here(self) -> Iterator[str | None]:
-        """The targets of the YLD lines that a yield could mean: the current line, or else those ahead."""
+        """The targets of the YLD lines that a yield could refer to: the current line, or else those ahead."""
         found = [self.listing.yields[node % len(self.listing.lines)] for node in self._nodes or ()]
         if any(one is not None for one in found):
             yield from (one.target for one in found if one is not None)
@@ -295,8 +295,8 @@ class Path:
         return self._behind_yield(how, here)
 
     def refused(self, pending: tuple[str, ...], *, leaving: bool) -> Position:
-        """The position of the frame after the last accepted item. `leaving`: the step to another line was refused, so
-        the current line is over; otherwise it was being executed and may be continued."""
+        """The position of the frame after the last accepted item. `leaving` means that the step to another line was
+        refused, so the current line is over; otherwise it was being executed and may be continued."""
         line = self.line
         here = msgspec.structs.replace(self.position, pending=pending)
         if line is None or not (self.moved or (here.status == "arrived" and self._acted)):
@@ -310,7 +310,7 @@ class Path:
         return self._over or (bool(self._calls) and line.code != "RET")
 
     def _behind_yield(self, how: Yield | None, position: Position) -> Position:
-        """A yield without a step means the YLD line that follows, if exactly one matches."""
+        """A yield without a step refers to the YLD line that follows, if exactly one matches."""
         if how is None or position.status != "done" or self.at_yield:
             return position
         fitting = [node for node in self._yields_ahead() if self._yields_for(node, how)]

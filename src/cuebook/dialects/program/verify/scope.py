@@ -1,4 +1,4 @@
-"""Checks the variables, artifacts and calls of a reply: what it may set, use and call. Pure."""
+"""Checks which variables, artifacts and playbooks a reply may set, use and call. Pure."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ BUILT_IN: Mapping[str, Signature] = {
 
 
 _NEVER_NULL = frozenset({"int", "float", "bool"})
-"""Types that a reply must not set to null. A text or a list may still be empty."""
+"""Types that a reply must not set to null. A string or a list may still be empty."""
 
 
 class Scope:
-    """What a reply has set so far, on top of the state before it."""
+    """The values that a reply has set so far, on top of the state before it."""
 
     def __init__(self, listing: Listing, state: State) -> None:
         self._listing, self._state = listing, state
@@ -83,7 +83,7 @@ class Scope:
     # --- setting --------------------------------------------------------------------------------------------
 
     def var(self, var: Var) -> tuple[Var, list[Remark]]:
-        """The assignment as it takes effect, and what is wrong with it."""
+        """The assignment as it takes effect, and the problems with it."""
         remarks = [*self._target(var.name), *self.used(var.value)]
         type = self.type_of(var.name) or var.type
         value, more = self._fitted(var.value, type, f"${var.name}", "V2")
@@ -125,13 +125,13 @@ class Scope:
             yield Remark("V1", policy, f"{self._listing.name} has no variable ${name}. {hint}")
 
     def type_of(self, name: str) -> str:
-        """The declared type, from the listing or from before."""
+        """The declared type, from the listing or an earlier declaration."""
         return self._types.get(name) or self._listing.declared.get(name, "")
 
     def _fitted(self, value: Expression, type: str, what: str, rule: str) -> tuple[Expression, list[Remark]]:
         """The value, converted to its type."""
         if is_text(type) and figures(value):
-            return value, [Remark(rule, "R", f"{_upper(what)} is a text: write it in quotes.")]
+            return value, [Remark(rule, "R", f"{_upper(what)} is a string: write it in quotes.")]
         private = any(map(is_private, refs_of(value)))
         try:
             plain = evaluate(value, self.variables)
@@ -153,7 +153,7 @@ class Scope:
     # --- using ----------------------------------------------------------------------------------------------
 
     def used(self, *values: Expression) -> list[Remark]:
-        """What is wrong with the variables that values refer to."""
+        """The problems with the variables that values refer to."""
         remarks = [self._about(name) for value in values for name in dict.fromkeys(self._undefined(value))]
         remarks += [one for value in values for one in self._errors(value)]
         return remarks + [one for value in values for one in self._contents(value)]
@@ -251,14 +251,14 @@ class Scope:
         return remarks
 
     def spoken(self, call: Call) -> None:
-        """Note a queued message: it is the result of the last call."""
+        """Record a queued message: it is the result of the last call."""
         try:
             self.variables[RESULT] = evaluate(call.message or Literal(""), self.variables)
         except NotComputable:
             self.variables.pop(RESULT, None)
 
     def returned(self, item: Return) -> tuple[Return, Any, list[Remark]]:
-        """The return as it takes effect, its value, and what is wrong with it."""
+        """The return as it takes effect, its value, and the problems with it."""
         if item.value is None:
             return item, None, []
         if isinstance(item.value, Ref) and is_error(self.variables.get(item.value.name)):
@@ -289,19 +289,19 @@ def unbound(signature: Signature, call: Call) -> str:
         if name in given:
             return f"got '{name}' twice"
         if name not in names and not signature.open:
-            return f"takes no '{name}'"
+            return f"takes no argument '{name}'"
         given.add(name)
     missing = [param.name for param in signature.params if not param.has_default and param.name not in given]
     return f"needs {', '.join(missing)}" if missing else ""
 
 
 def _unquoted(signature: Signature, call: Call) -> str:
-    """Which text lacks quotes and would be computed as a sum; empty if none does."""
+    """Which string lacks quotes and would be computed as arithmetic; empty if none does."""
     names = [param.name for param in signature.params]
     given = dict(zip(names, call.args, strict=False)) | dict(call.named)
     for param in signature.params:
         if param.name in given and is_text(param.type) and figures(given[param.name]):
-            return f"expects {param.name} to be a text: write it in quotes"
+            return f"expects {param.name} to be a string: write it in quotes"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Compares what a reply says about triggers with the existing triggers and the values they watch. Pure."""
+"""Compares the triggers in a reply with the existing triggers and the values they watch. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cuebook.formats.suggestions import meant
 
 
 class Triggering:
-    """The triggers that fired, those that should have, and the one whose call is still missing."""
+    """The triggers that fired, the ones that should have, and the one whose call is still missing."""
 
     def __init__(
         self,
@@ -24,8 +24,8 @@ class Triggering:
         own: Collection[str] = (),
         spent: Collection[str] = (),
     ) -> None:
-        """`fired` maps the id of a trigger to whether it has already fired. `own` has the parameters of the frame, which
-        never fire a trigger. `spent` has the triggers that have fired for the last input."""
+        """`fired` maps the id of a trigger to whether it has already fired. `own` contains the parameters of the frame,
+        which never fire a trigger. `spent` contains the triggers that have fired for the last input."""
         self._known, self._before, self._spent = known, fired or {}, spent
         self._conditions: dict[str, Expression] = {}
         self._watched: dict[str, list[str]] = {}
@@ -56,7 +56,7 @@ class Triggering:
         return None if all(name in variables for name in names) else False
 
     def changed(self, name: str, variables: Mapping[str, Any]) -> None:
-        """Note that a variable was set: conditions that begin to hold are due."""
+        """Record that a variable was set: conditions that become true are due."""
         for id in self._watched.get(name, ()):
             now = self._holds(id, variables)
             if now and not self._held[id] and id not in self._due:
@@ -66,7 +66,7 @@ class Triggering:
             self._held[id] = now
 
     def named(self, trigger: Trigger) -> Remark | None:
-        """Note that the reply fires a trigger. Return what is wrong with that."""
+        """Record that the reply fires a trigger. Return the problem with that, if any."""
         if trigger.kind == "BGN":
             return Remark("T2", "R", f"{trigger.playbook}:{trigger.id} fires only at the start of the program.")
         if self._known is None:

@@ -77,13 +77,13 @@ class State(msgspec.Struct, frozen=True):
     agents: tuple[str, ...] | None = None
     """The agents that may be waited for."""
     playbooks: dict[str, Signature] | None = None
-    """What may be called: the agent's own playbooks by name, public ones of others as `Agent.Name`."""
+    """The playbooks that may be called: the agent's own by name, public ones of others as `Agent.Name`."""
     triggers: dict[str, KnownTrigger] | None = None
     """By id, as in `Refund:T1`; triggers of another agent as `Desk.Refund:T1`."""
     held: dict[str, bool] | None = None
     """Whether a computable trigger held before, and so has fired, by id."""
     said: tuple[str, ...] = ()
-    """Those this frame has spoken to."""
+    """The recipients this frame has spoken to."""
     root: bool = True
     """Whether the frame is the first on the stack."""
     inbox: int = 0
@@ -101,7 +101,7 @@ class State(msgspec.Struct, frozen=True):
     awaited: tuple[str, ...] = ()
     """Variables that get the result of a queued call."""
     heard: bool | None = None
-    """Whether there is input that the listing did not compute, such as a message of the user. None if unknown."""
+    """Whether there is input that the listing did not compute, such as a message from the user. None if unknown."""
 
 
 def signature_of(playbook: Playbook) -> Signature:
@@ -123,7 +123,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """For a refusal: the lines that the next reply may begin with."""
 
 
-# --- repairs that the machine has to do --------------------------------------------------------------------
+# --- repairs that the machine has to make ------------------------------------------------------------------
 
 
 class CheckTriggers(msgspec.Struct, frozen=True, tag=True, tag_field="item"):

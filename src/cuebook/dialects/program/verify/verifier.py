@@ -1,6 +1,6 @@
-"""Verifies a reply against the listing it executes, item by item: refuses, repairs or remarks. Pure.
+"""Verifies a reply against the listing it executes, item by item: refuses, repairs or warns. Pure.
 
-After each item it is known whether everything so far is legal. A generation can be stopped at the first illegal item,
+After each item it knows whether everything so far is legal. Generation can be stopped at the first illegal item,
 and everything before it can take effect.
 """
 
@@ -198,7 +198,7 @@ class Verifier:
         self._add(Verdict(rule, policy, words.strip(), item.start, item.end, self._path.number), leaving=leaving)
 
     def _add(self, verdict: Verdict, *, leaving: bool, position: Position | None = None) -> None:
-        """Add a verdict. A refusal gets the lines that the next reply may begin with, from `position` if it is not the
+        """Add a verdict. A refusal lists the lines that the next reply may begin with, from `position` if it is not the
         current one."""
         if verdict.policy == "R":
             self._resumes_at = position or self._path.refused(tuple(self._pending), leaving=leaving)
@@ -277,13 +277,13 @@ class Verifier:
         return None
 
     def _elsewhere(self, playbook: str) -> bool:
-        """Whether the name is that of a playbook that is not executed here."""
+        """Whether the name refers to a playbook that is not being executed here."""
         agent, _, name = playbook.rpartition(".")
         known = self._state.agent
         return name != _last(self._listing.name) or bool(agent and known and agent != known)
 
     def _reference(self, step: Step) -> None:
-        """Take a step that names a trigger or a note. It does not move."""
+        """Accept a step that names a trigger or a note. It does not move."""
         notes = {note.id for note in self._listing.notes}
         if step.line[0] == "N" and notes and step.line not in notes:
             return self._say("C2", "R", f"{self._listing.name} has no note {step.line}.", step)
@@ -293,7 +293,7 @@ class Verifier:
     # --- computed values ------------------------------------------------------------------------------------
 
     def _rounds(self, step: Step) -> None:
-        """Set the items of the loops whose next round begins with this step."""
+        """Set the items of the loops whose next iteration begins with this step."""
         for name, value in self._expect.arrived(step.line) if self._path.here is not None else ():
             if name not in self._scope.variables or not same(value, self._scope.variables[name]):
                 if name in self._given:
@@ -303,7 +303,7 @@ class Verifier:
                 self._put(name, value, step)
 
     def _left(self, item: Item) -> bool:
-        """Apply what the line computes when the reply leaves it without saying so. Return whether that is refused."""
+        """Apply the computed value of a line that the reply leaves without setting it. Return whether that is refused."""
         here = self._path.here
         computed = self._expect.sets(here) if here is not None and self._path.moved and self._computed is None else None
         if computed is not None and computed.name not in self._given:
@@ -424,7 +424,7 @@ class Verifier:
         return True
 
     def _expected_say(self, item: Call | Assign, call: Call, wanted: CallOf) -> Call | Assign | None:
-        """The message to the person that the line names, with the value of the variable that the line says, if any."""
+        """The message to the recipient that the line names, with the value of the variable that the line says, if any."""
         listed = Call(call.name, wanted.args, wanted.named)
         target, to = listed.said_to, call.said_to
         if len(wanted.args) + len(wanted.named) > 1 and target is not None and to is not None:
@@ -498,7 +498,7 @@ class Verifier:
         text = _text(var.value)
         lines = text.strip().splitlines()
         if not isinstance(_plain(var.value), str) or not 1 <= len(lines) <= MOST_SUMMARY_LINES:
-            self._say("Q1", "F", f"$__ is a text of one to {MOST_SUMMARY_LINES} lines.", var)
+            self._say("Q1", "F", f"$__ is a string of one to {MOST_SUMMARY_LINES} lines.", var)
             short = Literal("\n".join(lines[:MOST_SUMMARY_LINES]))
             var = msgspec.structs.replace(var, value=short)
             self._actions[-1] = var
@@ -557,7 +557,7 @@ class Verifier:
             self._actions += [trigger, self._call_for(trigger)]
 
     def _call_for(self, trigger: Trigger) -> Call:
-        """The call of a trigger's playbook. Variables with the names of its parameters become its arguments."""
+        """The call to a trigger's playbook. Variables with the names of its parameters become its arguments."""
         signature = (self._state.playbooks or {}).get(trigger.playbook)
         params = signature.params if signature else ()
         named = tuple((one.name, Ref(one.name)) for one in params if one.name in self._scope.variables)
@@ -565,7 +565,7 @@ class Verifier:
         return Call(trigger.playbook, (), named)
 
     def _check_passed(self, item: Item) -> None:
-        """Make up for a missing check of the triggers since the last step."""
+        """Compensate for a missing check of the triggers since the last step."""
         unchecked, self._unchecked = self._unchecked, None
         if unchecked is None or self._returned is not None:
             return
@@ -617,7 +617,7 @@ class Verifier:
             )
 
     def _target(self, item: Yield) -> Target | None:
-        """What the reply really yields for; None if it must not yield."""
+        """The actual target of the yield; None if the reply must not yield."""
         path = self._path
         at_return = path.moved and path.line is not None and path.line.code == "RET"
         exits = item.target == "exit" and path.may_exit(self._state.root)
@@ -715,10 +715,10 @@ def verify_reply(
     error is raised for it.
 
     - `listing`: the lines, as `["01:QUE Say(user, Hello)", "02:YLD for exit"]`, as `["01", "QUE", "Say(user, Hello)"]` rows,
-      as one text, or as a `Listing` or the `Playbook` of a program. For a program's text, the playbook that the reply names.
+      as one string, or as a `Listing` or the `Playbook` of a program. For a program's text, the playbook that the reply names.
     - `position`: the position of the frame: a `Position`, or the number of the line to execute, as in `"02.01"`. If it is
       None, the first step may be any line, and what follows it is judged.
-    - `state`: what is known before the reply: a `State`, or the variables by name. If it is None or an empty mapping,
+    - `state`: the state before the reply: a `State`, or the variables by name. If it is None or an empty mapping,
       variables, playbooks and triggers are not judged.
     - `reply`: its text, or the result of `parse_reply`.
 

@@ -1,6 +1,6 @@
-"""Verifies a reply while it streams: releases what is verified, and stops the generation at the first illegal item.
+"""Verifies a reply while it streams: releases the verified part, and stops generation at the first illegal item.
 
-Implements the kernel's `WatchFunction`. It always releases a beginning of the reply, so a `Say` is shown only when
+Implements the kernel's `WatchFunction`. It always releases the reply from its beginning, so a `Say` is shown only when
 everything up to its end is verified.
 """
 
@@ -117,7 +117,7 @@ class ReplyWatch:
         return self._release(verified if self._verifier.rejected else None)
 
     def _keep(self) -> None:
-        """Keep the verdicts of the finished reply, so the caller need not verify it again."""
+        """Store the verdicts of the finished reply, so the caller need not verify it again."""
         text = "".join(self._fed)
         verdicts = self._verifier.finish(len(text), self._reader.after)
         _kept[id(self._question)] = _Verified(self._question, text, verdicts)
@@ -158,11 +158,11 @@ _kept: OrderedDict[int, _Verified] = OrderedDict()
 """By the identity of the question. The entry keeps the question alive, so no other object can have the same identity.
 """
 _MOST_KEPT = 64
-"""The most results that wait for their caller. Those of stopped runs are never fetched."""
+"""The maximum number of results that wait for their caller. Those of stopped runs are never fetched."""
 
 
 def verdicts_of(arguments: dict[str, Any], text: str) -> Verdicts | None:
-    """The verdicts of the watch of exactly this question, if it has seen exactly this text. None if there was no watch:
+    """The verdicts of the watch for exactly this question, if it has seen exactly this text. None if there was no watch:
     a reply from a journal is verified as a whole."""
     question = arguments["state"]
     found = _kept.pop(id(question), None)
