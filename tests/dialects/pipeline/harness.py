@@ -1,4 +1,4 @@
-"""A pipeline on the real engine: real processes in a sandbox, real requests, the real gate, and a SQLite file."""
+"""Runs pipelines on the real engine: real processes in a sandbox, real requests, the real gate, and a SQLite file."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class PipelineHarness(GateHarness):
         return [note.data for note in await self.events(run, Noted) if note.name == name]
 
     async def outputs(self, run: str) -> dict[str, str]:
-        """What each step gave, by its id."""
+        """The output of each step, by its id."""
         finished = await self.events(run, StepFinished)
         return {event.label: str(event.output) for event in finished if event.output is not None}
 
@@ -93,12 +93,12 @@ class PipelineHarness(GateHarness):
 
 
 def good_server(folder: Path) -> dict[str, McpTools]:
-    """A real tool server named `good`, which a person has agreed to."""
+    """A real tool server named `good`, approved by a person."""
     return _served(folder, McpServer("good", command=(sys.executable, GOOD)))
 
 
 def by_hand(folder: Path, name: str) -> dict[str, McpTools]:
-    """One of the servers that do what no decent server does, named `s`."""
+    """One of the misbehaving servers, named `s`."""
     return _served(folder, McpServer("s", command=(sys.executable, BY_HAND, name)))
 
 

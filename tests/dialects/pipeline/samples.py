@@ -1,4 +1,4 @@
-"""Pipelines for tests that hold for all of them: one with everything in it, and short ones built of a few lines."""
+"""Sample pipelines: one with every feature, and short ones built from a few lines."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def pipeline(text: str) -> Pipeline:
 
 
 def problems(text: str) -> tuple[Problem, ...]:
-    """All that keeps a text from being a pipeline; at least one thing must."""
+    """All problems of an invalid pipeline; there must be at least one."""
     with pytest.raises(InvalidPlaybook) as caught:
         parse(text, "pipeline.yml")
     return caught.value.problems

@@ -1,4 +1,4 @@
-"""What the checker finds: everything that is refused or warned of, and notes on what may surprise."""
+"""Findings of the checker: errors, warnings, and notes on possible surprises."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def found(text: str) -> list[tuple[int | None, str]]:
     return [(one.line, one.code) for one in check(text, "a.yml")]
 
 
-def test_what_may_surprise_is_noted() -> None:
+def test_possible_surprises_are_noted() -> None:
     assert found(FULL) == [
         (11, "NO_EFFECT"),
         (21, "NO_POSTCONDITION"),
@@ -42,7 +42,7 @@ def test_what_may_surprise_is_noted() -> None:
         ("command: cli cat, stdin: $first.stdout", False),
     ],
 )
-def test_a_step_that_uses_one_that_may_be_skipped_is_warned_of(step: str, warns: bool) -> None:
+def test_a_step_that_depends_on_a_skippable_step_is_warned_about(step: str, warns: bool) -> None:
     text = f"""
 name: A
 args: {{on: {{default: true}}}}
@@ -55,24 +55,24 @@ steps:
     assert [one.code for one in check(text, "a.yml")] == (["MAY_BE_SKIPPED"] if warns else [])
 
 
-def test_a_selector_is_warned_of_since_nothing_sees_elements() -> None:
+def test_a_selector_is_warned_about_because_no_step_sees_elements() -> None:
     post = "{type: dom_contains, text: Sold, selector: .state}"
     text = f"name: A\nsteps:\n  - {{id: a, command: http https://x.y, postcondition: {post}}}\n"
     assert [one.code for one in check(text, "a.yml")] == ["NO_EVIDENCE"]
 
 
-def test_what_only_reads_needs_neither() -> None:
+def test_a_read_only_step_needs_neither() -> None:
     assert found("name: A\nsteps:\n  - {id: a, command: cli ls, effect: read}\n") == []
     assert found("name: A\nsteps:\n  - {id: a, command: http https://x.y}\n") == []
 
 
-def test_steps_without_a_postcondition_are_told_to_whoever_requires_them() -> None:
+def test_changing_steps_without_a_postcondition_are_reported() -> None:
     assert [(one.line, one.code) for one in PIPELINE.unverified(pipeline(MINIMAL))] == [(3, "NO_POSTCONDITION")]
     reading = "name: A\nsteps:\n  - {id: a, command: cli ls, effect: read}\n"
     assert PIPELINE.unverified(pipeline(reading)) == ()
 
 
-def test_what_is_advised_can_be_done_in_such_a_step() -> None:
+def test_the_suggested_fix_works_for_the_step() -> None:
     asking = "llm: {model: m, prompt: p, max_tool_calls: 1, tools: {allow: [Bash]}}"
     told = PIPELINE.unverified(pipeline(with_step("command: llm", asking, "output: json")))
     assert "effect: read" in told[0].fix
@@ -80,7 +80,7 @@ def test_what_is_advised_can_be_done_in_such_a_step() -> None:
     assert "only tools that read: Glob, Grep, Read" in told[1].fix
 
 
-def test_an_argument_that_goes_nowhere_is_noted() -> None:
+def test_an_unused_argument_is_noted() -> None:
     asking = "steps:\n  - {id: s, command: 'http https://x.y/${b}'}\n"
     assert found(f"name: A\nargs: {{a: 1, b: 2}}\n{asking}") == [(2, "UNUSED_ARG")]
     # Commands have it in their environment.
@@ -89,13 +89,13 @@ def test_an_argument_that_goes_nowhere_is_noted() -> None:
     assert found(f"name: A\nargs: {{a: {{secret: true}}}}\n{running}") == [(2, "UNUSED_ARG")]
 
 
-def test_an_argument_and_a_step_of_one_name_are_noted() -> None:
+def test_an_argument_and_a_step_with_the_same_name_are_noted() -> None:
     text = "name: A\nargs: {a: 1}\nsteps:\n  - {id: a, command: 'cli echo ${a}', effect: read}\n"
     assert found(text) == [(4, "SHARED_NAME")]
     assert found(text.replace("id: a", "id: b")) == []
 
 
-def test_a_model_that_may_say_anything_is_noted() -> None:
+def test_a_model_without_an_output_schema_is_noted() -> None:
     text = with_step("command: llm", "llm: {model: m, prompt: p}", "output: json")
     assert (8, "NO_OUTPUT_SCHEMA") in found(text)
 
@@ -108,7 +108,7 @@ def test_mistakes_and_warnings_are_findings() -> None:
     assert found("name: [") == [(1, "PARSE")]
 
 
-def test_every_code_that_is_given_has_a_meaning() -> None:
+def test_every_reported_code_has_a_description() -> None:
     folder = Path(package.__file__).parent
     reading = [folder / "inputs.py", folder / "check.py", *(folder / "parse").glob("*.py")]
     texts = "".join(path.read_text() for path in reading)
@@ -126,7 +126,7 @@ def test_findings_as_sarif() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["graph", "markdown"])
-def test_a_code_that_others_have_too_has_their_severity(dialect: str) -> None:
+def test_a_code_shared_between_dialects_has_the_same_severity(dialect: str) -> None:
     import importlib
 
     others = importlib.import_module(f"cuebook.dialects.{dialect}.check").CODES

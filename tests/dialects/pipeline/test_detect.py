@@ -1,4 +1,4 @@
-"""Which texts are pipelines, broken ones among them, and which are left to others."""
+"""Which texts are recognised as pipelines, including broken ones, and which are left to other dialects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.dialects.pipeline.samples import FULL, MINIMAL
         ("id: a\nname: A\nversion: '1'\nsteps: []\n", "a.yml"),
     ],
 )
-def test_a_pipeline_is_known_by_the_names_at_its_top(text: str, name: str) -> None:
+def test_a_pipeline_is_recognised_by_its_top_level_names(text: str, name: str) -> None:
     assert registry.detect(text, name).name == "pipeline"
 
 
@@ -77,13 +77,13 @@ def test_other_texts_are_left_alone(text: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["name: x\nversion: 1.0\n", "name: x\n", '{"name": "x", "description": "y"}'])
-def test_what_has_a_name_and_no_steps_is_told_just_that(text: str) -> None:
+def test_a_document_with_a_name_but_no_steps_is_reported_as_such(text: str) -> None:
     with pytest.raises(BadInput, match="it has a name, but neither steps nor nodes") as caught:
         registry.detect(text, "a.yml")
     assert "Markdown" not in caught.value.fix
 
 
-def test_a_page_that_shows_one_is_markdown() -> None:
+def test_a_page_that_contains_a_pipeline_is_markdown() -> None:
     text = f"# A\n\n## STEP 1: Do\n\nDo this:\n\n```yaml\n{MINIMAL}```\n"
     assert registry.detect(text, "a.md").name == "markdown"
 

@@ -1,4 +1,4 @@
-"""A pipeline as a Mermaid flowchart: stable, with the state of a run, and out of reach for whatever a name says."""
+"""A pipeline as a Mermaid flowchart: stable, with the state of a run, and safe from any name in it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINE = re.compile(
 
 
 def so_far(states: dict[str, StepStatus]) -> Progress:
-    """A run whose steps have come so far."""
+    """A run whose steps have this progress."""
     return Progress(tuple(StepRow("", label, 1, status=status) for label, status in states.items()), ())
 
 
@@ -39,7 +39,7 @@ def test_a_pipeline_before_it_has_run() -> None:
     )
 
 
-def test_conditions_approvals_and_what_steps_take_are_drawn() -> None:
+def test_conditions_approvals_and_data_flow_are_drawn() -> None:
     lines = mermaid(drawing(pipeline(FULL))).splitlines()
     for line in (
         '    s1["test: Run the tests<br/>cli make #39;unit tests#39; VERSION=#36;#123;version#125;"]',
@@ -58,7 +58,7 @@ def test_conditions_approvals_and_what_steps_take_are_drawn() -> None:
     assert all(LINE.fullmatch(line) for line in lines[1:])
 
 
-def test_a_run_under_way_is_seen_in_it() -> None:
+def test_the_progress_of_a_run_is_shown() -> None:
     states: dict[str, StepStatus] = {
         "test": "completed",
         "notes": "skipped",
@@ -75,7 +75,7 @@ def test_a_run_under_way_is_seen_in_it() -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_no_text_gets_out_of_its_box(text: str) -> None:
+def test_no_text_escapes_its_box(text: str) -> None:
     words = text.strip() or "x"
     steps = [
         {

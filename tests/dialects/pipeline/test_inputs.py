@@ -1,4 +1,4 @@
-"""Arguments: what a pipeline declares, what a run may be given, and what a text on a command line means."""
+"""Arguments: declarations, values of a run, and the conversion of command-line text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program on the real engine: a service over a store, with a model that says what a test tells it to, and real Python."""
+"""Runs programs on the real engine: a service over a store, with a scripted model and real Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cuebook.testing import Line, MemoryStore, ScriptedModel, model_performer
 
 
 class Played:
-    """What came of a run."""
+    """The outcome of a run."""
 
     def __init__(self, row: RunRow, entries: list[Entry], model: ScriptedModel) -> None:
         self.row, self.entries, self.model = row, entries, model
@@ -56,12 +56,12 @@ class Played:
         return self.seen.variables.get(agent, {})
 
     def prompt(self, number: int) -> str:
-        """Everything that a model was shown at one of its turns."""
+        """The full prompt of one model turn."""
         return "\n\n".join(turn.text for turn in self.model.requests[number].messages)
 
 
 class ProgramHarness:
-    """Runs programs. `says` are a model's replies, `answers` what the user says."""
+    """Runs programs. `says` are the model's replies, `answers` the user's."""
 
     def __init__(self, folder: Path | None = None, store: Store | None = None, box: Toolbox | None = None) -> None:
         self.store = store or MemoryStore()

@@ -1,4 +1,4 @@
-"""The recorded replies and compiled listings that lie beside the project, read in place, and how one is found for the other."""
+"""The recorded replies and compiled listings next to the project, and how to match a reply with its listing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def listings() -> dict[str, tuple[Listing, ...]]:
 
 @cache
 def read() -> tuple[Reply | ReplyError, ...]:
-    """Each of the replies, read, or why it cannot be."""
+    """Each of the replies, parsed, or the parse error."""
     return tuple(_read(reply["text"]) for reply in replies())
 
 

@@ -1,4 +1,4 @@
-"""Programs of our own for the tests of the loader, and how tests ask for what is wrong with one."""
+"""Sample programs for the parser tests, and helpers that return their problems."""
 
 from __future__ import annotations
 
@@ -136,12 +136,12 @@ remote:
 
 
 def problems(text: str, name: str = "desk.pbasm") -> list[tuple[int | None, str]]:
-    """Line and code of everything that keeps a text from being a program."""
+    """The line and code of every problem in a text."""
     return [(problem.line, problem.code) for problem in read(text, name).errors]
 
 
 def problem(text: str, name: str = "desk.pbasm") -> Problem:
-    """The only thing that is wrong."""
+    """The only problem."""
     (only,) = read(text, name).errors
     return only
 
@@ -151,7 +151,7 @@ def warned(text: str, name: str = "desk.pbasm") -> list[tuple[int | None, str]]:
 
 
 def line_of(text: str, part: str) -> int:
-    """The number of the first line that holds this."""
+    """The number of the first line that contains this."""
     return next(number for number, line in enumerate(text.split("\n"), start=1) if part in line)
 
 

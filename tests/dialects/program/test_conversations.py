@@ -1,4 +1,4 @@
-"""Whole conversations, as plain files: a program, what a model and a user say, and what must come of it."""
+"""Whole conversations as plain files: a program, the replies of a model and a user, and the expected outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CASES: dict[str, Any] = {path.stem: read_yaml(path.read_text()).plain for path i
 
 
 def model_of(case: dict[str, Any]) -> ScriptedModel:
-    """Replies in order; or for each playbook its own, where calls run at the same time."""
+    """Replies in order, or by playbook if calls run concurrently."""
     if "by_playbook" not in case:
         return ScriptedModel(case["says"])
     left = {name: list(replies) for name, replies in case["by_playbook"].items()}
@@ -32,7 +32,7 @@ def model_of(case: dict[str, Any]) -> ScriptedModel:
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_a_conversation_comes_to_what_its_file_says(name: str) -> None:
+async def test_a_conversation_ends_as_its_file_says(name: str) -> None:
     case = CASES[name]
     expect = case["expect"]
     played = await ProgramHarness().play(
@@ -60,5 +60,5 @@ async def test_a_conversation_comes_to_what_its_file_says(name: str) -> None:
             assert text in played.prompt(int(number))
 
 
-def test_the_conversations_are_there() -> None:
+def test_the_conversation_files_exist() -> None:
     assert len(CASES) >= 12

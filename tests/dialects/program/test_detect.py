@@ -1,4 +1,4 @@
-"""Which texts are programs, broken ones among them, and which are left to others."""
+"""Which texts are recognised as programs, including broken ones, and which are left to other dialects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.dialects.program.samples import DESK, SOURCE
         ("# A\n```python\n@playbook\ndef f(): ...\n```\n", ""),
     ],
 )
-def test_a_program_is_known_by_its_file_or_by_what_it_holds(text: str, name: str) -> None:
+def test_a_program_is_recognised_by_its_file_name_or_its_content(text: str, name: str) -> None:
     assert registry.detect(text, name).name == "program"
 
 
@@ -41,18 +41,18 @@ def test_other_texts_are_left_to_others(text: str, name: str, dialect: str) -> N
     assert registry.detect(text, name).name == dialect
 
 
-def test_a_text_of_no_dialect_is_told_how_a_program_looks() -> None:
+def test_an_unrecognised_text_gets_a_description_of_programs() -> None:
     with pytest.raises(BadInput, match=r"a program ends in \.pbasm"):
         registry.detect("words\n", "words.txt")
 
 
-def test_a_program_can_be_given_as_a_text() -> None:
+def test_a_program_can_be_passed_as_a_string() -> None:
     playbook = cuebook.Playbook.from_text(DESK)
     assert (playbook.name, playbook.title, playbook.dialect.name) == ("program.pbasm", "The seed desk", "program")
     assert [one.name for one in playbook.inputs] == ["name", "count"]
 
 
-def test_knowing_a_program_loads_nothing_that_reads_or_runs_one() -> None:
+def test_recognising_a_program_does_not_load_the_parser_or_the_machine() -> None:
     code = (
         "import sys; from cuebook.dialects import registry; registry.detect('', 'a.pbasm');"
         "loaded = [name for name in sys.modules if name.startswith('cuebook.dialects.program.')];"

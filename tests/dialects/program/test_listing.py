@@ -1,4 +1,4 @@
-"""Listings: what follows what, what their lines say, and what is wrong with them."""
+"""Listings: their control flow, the text of their lines, and their defects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def listing(*lines: str, **about: object) -> Listing:
 
 
 def follows(listing: Listing, number: str) -> set[str]:
-    """The numbers of the lines that may be named after one; `end` if the listing may be over."""
+    """The numbers of the lines that may follow one; `end` if the listing may end."""
     nodes = listing.reached(listing.by_number[number])
     return {"end" if node == END else listing.line_at(node).number for node in nodes}
 
@@ -38,7 +38,7 @@ def test_lines_follow_each_other() -> None:
     assert [follows(made, number) for number in ("01", "02", "03")] == [{"02"}, {"03"}, set()]
 
 
-def test_a_loop_is_entered_left_and_gone_back_to() -> None:
+def test_a_loop_is_entered_left_and_repeated() -> None:
     made = listing("01:CND While so", "01.01:EXE a", "01.02:JMP 01", "02:RET")
     assert follows(made, "01") == {"01.01", "02"}
     assert follows(made, "01.01") == {"01.02", "01", "01.01", "02"}
@@ -70,13 +70,13 @@ def test_nothing_follows_the_end_of_the_program() -> None:
     assert [follows(made, number) for number in ("01", "02", "03", "04")] == [set(), {"03"}, set(), {"end"}]
 
 
-def test_a_line_that_is_there_twice_is_both() -> None:
+def test_a_repeated_line_number_refers_to_both_lines() -> None:
     made = listing("01:EXE a", "02:RET", "01:EXE b", "02:EXE c", "03:RET")
     assert follows(made, "01") == {"02"}
     assert follows(made, "02") == {"03"}
 
 
-def test_a_frame_goes_on_at_the_line_or_behind_it() -> None:
+def test_a_frame_continues_at_the_line_or_after_it() -> None:
     made = listing("01:CND If so", "01.01:EXE a", "02:EXE b", "03:QUE Ask; YLD for user; done when told", "04:RET")
     assert [line.number for line in made.lines_of(made.resumes(None))] == ["01", "01.01", "02"]
     assert [line.number for line in made.lines_of(made.resumes(Position("02")))] == ["02"]
@@ -130,7 +130,7 @@ def test_a_line_names_its_call(text: str, name: str) -> None:
     assert call_named(ListingLine("01", "QUE", text)) == name
 
 
-def test_what_lines_say_in_words() -> None:
+def test_lines_in_plain_words_are_interpreted() -> None:
     assert jump_of(ListingLine("01", "JMP", "to 3.2 again")) == "03.02"
     assert ends_program(ListingLine("01", "EXE", "End the program"))
     assert not ends_program(ListingLine("01", "EXE", "End the meeting"))
@@ -171,7 +171,7 @@ def test_a_defect_is_found(lines: tuple[str, ...], code: str) -> None:
     assert codes(*lines) == [code]
 
 
-def test_every_finding_is_told_with_its_line_and_what_to_do() -> None:
+def test_every_finding_has_its_line_and_a_fix() -> None:
     lines = (ListingLine("01", "EXE", "a", line=7), ListingLine("02", "JMP", "9", line=8))
     (finding,) = lint(Listing("Main", lines))
     assert (finding.line, finding.severity) == (8, CODES["DANGLING_JUMP"][0])

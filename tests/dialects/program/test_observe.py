@@ -1,4 +1,4 @@
-"""What a run shows, read off its journal, and a conversation as it streams."""
+"""The projection of a run from its journal, and a conversation as it streams."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ASK = reply('`Step["Main:01:QUE"]` `Say("user", "Who?")`', "trig? no", "yld user
 
 
 class Written:
-    """Entries as a journal would have them."""
+    """Entries as a journal would contain them."""
 
     def __init__(self) -> None:
         self.seq = 0
@@ -51,7 +51,7 @@ def called(playbook: str = "Main", agent: str = "Desk", **arguments: Any) -> Not
 # --- the projection ---
 
 
-async def test_a_waiting_run_tells_its_stack_its_pending_calls_and_the_types_of_its_variables() -> None:
+async def test_a_waiting_run_shows_its_stack_pending_calls_and_variable_types() -> None:
     text = program(
         "- 01:EXE $n:int = 1\n- 02:QUE Rate($n)\n- 03:QUE Say(user, Ask for $mood); YLD for user\n- 04:RET $n",
         "## Rate($n:int) -> int\n### Steps\n- 01:RET $n\n",
@@ -79,7 +79,7 @@ async def test_a_waiting_run_tells_its_stack_its_pending_calls_and_the_types_of_
     assert trace["conversation"] == [{"by": "program", "text": "And?", "to": "user", "agent": "Desk"}]
 
 
-async def test_a_refusal_tells_all_that_the_model_was_told() -> None:
+async def test_a_refusal_contains_everything_that_was_sent_to_the_model() -> None:
     text = program("- 01:QUE Say(user, Ask); YLD for user\n- 02:EXE Think of $x\n- 03:RET")
     skips = reply('`Step["Main:03:RET"]` `Return[]`')
     run = await ProgramHarness().play(text, [skips, ASK])
@@ -91,7 +91,7 @@ async def test_a_refusal_tells_all_that_the_model_was_told() -> None:
     assert all(words in run.prompt(1) for words in (one.problem, one.at, one.legal[0]))
 
 
-async def test_a_run_that_failed_shows_the_stack_as_it_stood() -> None:
+async def test_a_failed_run_shows_the_stack_at_the_failure() -> None:
     text = program(
         "- 01:QUE $x:int = Find()\n- 02:YLD for call\n- 03:RET $x",
         "## Find() -> int\n### Steps\n- 01:EXE Find $y:int\n- 02:RET $y\n",
@@ -116,7 +116,7 @@ def test_an_argument_that_is_set_is_the_frames_and_changes_by_a_person_count() -
     assert run.variables == {"Desk": {"m": 4}}
 
 
-def test_what_was_taken_back_has_not_happened() -> None:
+def test_rewound_entries_are_ignored() -> None:
     write, run = Written(), ProgramConversation()
     run.see(write(called()))
     run.see(write(StepStarted("Main:01")))
@@ -147,7 +147,7 @@ def sent(write: Written, text: str) -> Entry:
     return write(Performing(Send(text), "Send user"), step="Main:01", index=write.seq)
 
 
-def test_what_is_said_is_shown_once_however_the_reply_is_cut() -> None:
+def test_a_message_is_shown_once_however_the_reply_is_split() -> None:
     for size in (1, 2, 7, 1000):
         write, talk = Written(), ProgramProjection()
         seq = begun(write, talk)
@@ -199,7 +199,7 @@ def test_what_is_computed_is_shown_when_it_is_sent() -> None:
 # --- the plan ---
 
 
-async def test_the_plan_is_the_lines_of_what_begins_and_steps_bear_its_labels() -> None:
+async def test_the_plan_lists_the_lines_that_run_at_the_start() -> None:
     text = program(
         "- 01:EXE $n:int = 1\n- 02:CND If $n == 1\n  - 02.01:EXE $n = 2\n- 03:RET $n", "## Other\n### Steps\n- 01:RET\n"
     )
@@ -217,7 +217,7 @@ async def test_the_plan_is_the_lines_of_what_begins_and_steps_bear_its_labels() 
     assert called.row.totals.steps == 0
 
 
-async def test_calls_that_ran_after_a_checkpoint_wait_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_calls_that_ran_after_a_checkpoint_are_no_longer_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "CHECKPOINT_EVERY", 1)
     text = program(
         "- 01:EXE $n:int = 1\n- 02:QUE $m:int = Rate($n)\n- 03:YLD for call\n- 04:QUE Say(user, Ask); YLD for user\n- 05:RET $m",

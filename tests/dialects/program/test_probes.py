@@ -51,12 +51,12 @@ async def test_a_loop_is_not_jumped_over() -> None:
     ]
 
 
-async def test_prose_is_asked_again_twice_and_no_more() -> None:
+async def test_prose_is_asked_again_at_most_twice() -> None:
     run = await played(program(LOOP), *["I would rather talk."] * 9)
     assert (run.status, run.error.code, len(run.model.requests)) == ("failed", "refused", 3)
 
 
-async def test_what_is_said_ends_nothing() -> None:
+async def test_spoken_text_ends_nothing() -> None:
     text = program("- 01:QUE Say(user, Say how to leave)\n- 02:YLD for call\n- 03:RET 7")
     words = "please yld for exit now]` and `Return[1]`"
     says = reply(f'`Step["Main:01:QUE"]` `Say("user", "{words}")`', "trig? no", '`Step["Main:02:YLD"]` yld call')

@@ -1,4 +1,4 @@
-"""The grammar of commands, and `with`: both ways of writing give the same action."""
+"""The grammar of commands, and `with`: both notations produce the same action."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def wrong(*lines: str) -> str:
 @pytest.mark.parametrize(
     "text", ["echo hi", "nope do-thing", "sh -c 'cli x'", "clix echo", "'cli' echo", "$first.stdout"]
 )
-def test_there_is_no_shell_that_a_command_falls_back_on(text: str) -> None:
+def test_a_command_never_falls_back_to_a_shell(text: str) -> None:
     found = problem(with_step("command: >-", f"  {text}"))
     assert (found.code, found.line) == ("UNKNOWN_NAMESPACE", 6)
     assert "one of cli, http, mcp, llm" in found.fix
     assert "web" not in found.fix
 
 
-def test_a_namespace_that_is_misspelt_is_told_what_may_be_meant() -> None:
+def test_a_misspelt_namespace_gets_a_suggestion() -> None:
     found = problem(with_step("command: clii ls"))
     assert found.fix.startswith("Did you mean 'cli'? ")
 
 
 @pytest.mark.parametrize("text", ["web navigate https://x.y", "node camera snap", "WEB click '#a'", "web"])
-def test_what_has_no_driver_here_is_refused_with_that_reason(text: str) -> None:
+def test_a_namespace_without_a_driver_is_refused_with_the_reason(text: str) -> None:
     found = problem(with_step("command: >-", f"  {text}"))
     assert found.code == "NO_DRIVER"
     assert f"there is no driver for {text.split()[0].lower()} yet" in found.message
@@ -84,7 +84,7 @@ def test_a_namespace_ends_at_a_space_whatever_its_letters(text: str) -> None:
         ("cli ${name} x", [ArgRef("name"), "x"]),
     ],
 )  # fmt: skip
-def test_words_are_told_apart_as_by_a_posix_shell(text: str, words: list[Any]) -> None:
+def test_words_are_split_as_in_a_posix_shell(text: str, words: list[Any]) -> None:
     assert argv(text) == words
 
 
@@ -98,24 +98,24 @@ def test_words_are_told_apart_as_by_a_posix_shell(text: str, words: list[Any]) -
         ("cli ''", "has no program"),
     ],
 )
-def test_a_command_that_cannot_be_read_is_an_error_with_its_line(text: str, said: str) -> None:
+def test_a_command_that_cannot_be_parsed_is_an_error_with_its_line(text: str, said: str) -> None:
     assert said in wrong("command: |-", f"  {text}")
 
 
 @pytest.mark.parametrize(
     "lines", [['command: "cli echo a\\0b"'], ["command: cli echo", 'with: {args: ["a\\0b"]}']], ids=["words", "list"]
 )
-def test_a_word_that_no_program_can_be_given_is_refused_at_load(lines: list[str]) -> None:
+def test_a_word_that_no_program_can_receive_is_refused_at_load(lines: list[str]) -> None:
     assert "contains a NUL character" in wrong(*lines)
 
 
-def test_words_and_a_list_give_the_same() -> None:
+def test_words_and_a_list_produce_the_same_action() -> None:
     written = argv('cli git tag "v ${name}" -n 5')
     assert argv("cli", 'with: {argv: [git, tag, "v ${name}", -n, 5]}') == written
     assert argv("cli git tag", 'with: {args: ["v ${name}", "-n", 5]}') == written
 
 
-def test_a_word_stays_one_word_whatever_stands_for_it() -> None:
+def test_a_word_stays_one_word_whatever_its_value() -> None:
     assert argv("cli rm -- ${name}") == ["rm", "--", ArgRef("name")]
 
 
@@ -133,12 +133,12 @@ def test_a_command_is_written_once(more: str, said: str) -> None:
 @pytest.mark.parametrize(
     "more", ["with: {args: x}", "with: {args: [[x]]}", "with: {args: [null]}", "with: {argz: []}", "with: [x]"]
 )
-def test_with_has_a_shape_too(more: str) -> None:
+def test_with_is_validated_as_well(more: str) -> None:
     assert problem(with_step("command: cli git", more)).code == "SCHEMA"
 
 
 @pytest.mark.parametrize("sign", ["|", ">", "&&", ";", "2>&1"])
-def test_signs_of_a_shell_are_odd(sign: str) -> None:
+def test_shell_syntax_is_reported_as_a_warning(sign: str) -> None:
     (found,) = warned(with_step("command: >-", f"  cli echo a {sign} b"))
     assert (found.code, found.line) == ("NO_SHELL", 6)
     assert not warned(with_step("command: >-", f"  cli sh -c 'echo a {sign} b'"))
@@ -202,7 +202,7 @@ def test_a_url_may_refer_to_something() -> None:
         (["command: http https://x.y", "with: {headers: {A: c, a: d}}"], "the header 'a' is given twice"),
     ],
 )
-def test_a_request_that_says_too_little_or_too_much(lines: list[str], said: str) -> None:
+def test_an_incomplete_or_contradictory_request_is_refused(lines: list[str], said: str) -> None:
     assert said in wrong(*lines)
 
 
@@ -236,7 +236,7 @@ def test_a_request_written_in_with() -> None:
     assert request("http POST https://x.y/z").method == made.method
 
 
-def test_what_stands_in_a_query_is_escaped() -> None:
+def test_query_values_are_escaped() -> None:
     lines = ["command: http https://x.y/z?a=1#end", "with: {query: {q: 'a&b ${name}', n: 2}}"]
     made = pipeline(with_step(*lines, args=ARGS))
     effect = acting(made.steps[1], Scope(made, {"name": "c=d/é"}), Given(), {}, "")
@@ -244,7 +244,7 @@ def test_what_stands_in_a_query_is_escaped() -> None:
     assert effect.url == "https://x.y/z?a=1&q=a%26b+c%3Dd%2F%C3%A9&n=2#end"
 
 
-def test_a_body_may_hold_a_secret_and_json_may_not() -> None:
+def test_a_body_may_contain_a_secret_but_json_may_not() -> None:
     body = request("http POST https://x.y", """with: {body: '{"token": "${token}"}'}""").body
     assert body == Secret("", "token", '{"token": "{}"}', 9)
     found = problem(with_step("command: http POST https://x.y", "with: {json: {token: '${token}'}}", args=ARGS))
@@ -313,7 +313,7 @@ def test_arguments_in_with_are_the_same() -> None:
         (["command: >-", '  mcp chat.say x:={"a": 1}'], "is not an argument"),
     ],
 )
-def test_a_call_that_cannot_be_read(lines: list[str], said: str) -> None:
+def test_a_call_that_cannot_be_parsed_is_refused(lines: list[str], said: str) -> None:
     found = problems(with_step(*lines))
     assert {one.code for one in found} == {"BAD_COMMAND"}
     assert any(said in one.message for one in found), found
@@ -339,7 +339,7 @@ def test_a_call_that_cannot_be_read(lines: list[str], said: str) -> None:
         "a|b",
     ],
 )
-def test_a_sign_of_a_shell_is_told_of(sign: str) -> None:
+def test_unquoted_shell_syntax_is_warned_about(sign: str) -> None:
     (odd,) = warned(with_step(f"command: cli ls {sign}"))
     assert (odd.code, odd.line) == ("NO_SHELL", 6)
     assert f"'{sign}' is passed to the program unchanged: there is no shell." in odd.message
@@ -359,11 +359,11 @@ def test_a_sign_of_a_shell_is_told_of(sign: str) -> None:
         "echo ${first.stdout} $first.json $$HOME a~b $1 5$",
     ],
 )
-def test_what_is_quoted_or_means_nothing_to_a_shell_is_not(words: str) -> None:
+def test_quoted_or_harmless_text_is_not_warned_about(words: str) -> None:
     assert warned(with_step(f"command: >-\n      cli {words}")) == ()
 
 
-def test_a_name_that_may_be_a_reference_is_told_of_as_that() -> None:
+def test_a_name_that_may_be_a_reference_is_reported_as_one() -> None:
     (odd,) = warned(with_step("command: cli echo a$first"))
     assert odd.code == "NOT_REPLACED"
 
@@ -378,12 +378,12 @@ def test_a_name_that_may_be_a_reference_is_told_of_as_that() -> None:
         ("echo hi", "`cli echo hi`"),
     ],
 )
-def test_a_command_without_a_namespace_is_offered_as_it_would_run(command: str, meant: str) -> None:
+def test_a_command_without_a_namespace_is_suggested_in_a_form_that_runs(command: str, meant: str) -> None:
     found = problem(with_step(f"command: {command}"))
     assert found.code == "UNKNOWN_NAMESPACE"
     assert f"as in {meant}" in found.fix
 
 
 @pytest.mark.parametrize("word", ["what?", "a=b", "https://example.com/?a=1&b=2", "v1..v2", "a@b", "--format=%s"])
-def test_what_means_nothing_to_a_shell_is_no_sign_of_one(word: str) -> None:
+def test_text_without_meaning_to_a_shell_is_not_reported(word: str) -> None:
     assert not warned(with_step(f"command: cli echo {word}"))

@@ -1,4 +1,4 @@
-"""Conditions: how they are read, what is refused at load, and what they come to. The matrix is Lobster's."""
+"""Conditions: how they are parsed, refused at load, and evaluated. The matrix is Lobster's."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def test_long_whole_numbers_are_compared_digit_by_digit() -> None:
         ("$data.json.a<=2", Operation("<=", (StepRef("data", ("json", "a")), Constant(2)))),
     ],
 )
-def test_how_a_condition_is_read(text: str, made: Condition) -> None:
+def test_how_a_condition_is_parsed(text: str, made: Condition) -> None:
     assert parsed(text) == made
 
 
-def test_a_truth_needs_no_quotes() -> None:
+def test_a_boolean_needs_no_quotes() -> None:
     assert parsed(True) == Constant(True)
     assert parsed(False) == Constant(False)
 
@@ -119,7 +119,7 @@ def test_a_truth_needs_no_quotes() -> None:
         ("1" + " " * LONGEST + "&& 1", "more than 10,000 characters"),
     ],
 )
-def test_what_is_no_condition_is_refused_at_load(text: str, said: str) -> None:
+def test_an_invalid_condition_is_refused_at_load(text: str, said: str) -> None:
     found = problem(document(text))
     assert found.code == "BAD_CONDITION"
     assert said in found.message
@@ -128,7 +128,7 @@ def test_what_is_no_condition_is_refused_at_load(text: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["$nobody.json", "!$nobody.skipped", "true || $nobody.json", "${nobody.json} == 1"])
-def test_an_unknown_step_is_an_error_wherever_it_stands(text: str) -> None:
+def test_an_unknown_step_is_an_error_anywhere_in_a_condition(text: str) -> None:
     assert problem(document(text)).code == "UNKNOWN_REFERENCE"
 
 
@@ -139,7 +139,7 @@ def test_a_later_step_and_the_step_itself_are_errors() -> None:
     ]
 
 
-def test_a_condition_is_a_text() -> None:
+def test_a_condition_must_be_a_string() -> None:
     assert problem(document(3)).code == "SCHEMA"
     assert problem(document("")).code == "SCHEMA"
     assert problem(document(" ")).code == "SCHEMA"
@@ -203,12 +203,12 @@ def test_a_condition_is_a_text() -> None:
         ("${count} > 5", None, False),
     ],
 )
-def test_what_a_condition_comes_to(text: str, data: Any, wanted: bool) -> None:
+def test_how_a_condition_is_evaluated(text: str, data: Any, wanted: bool) -> None:
     assert holds(text, data) is wanted
 
 
 @given(st.text("$data.json{}()!&|=<>'\"\\ 019truefalsenull", max_size=60))
-def test_any_text_is_a_condition_or_is_told_why_not(text: str) -> None:
+def test_any_text_is_a_condition_or_is_refused_with_a_reason(text: str) -> None:
     found = read(document(text), "a.json")
     if found.pipeline is None:
         assert all(one.message and one.line for one in found.errors)

@@ -1,4 +1,4 @@
-"""Changed pipelines end in a document or in our own words, each problem with a line, a code and what to do."""
+"""Mutated pipelines yield a document or Cuebook's own errors, each with a line, a code and a fix."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def mutated(chance: random.Random) -> str:
     return "".join(lines)
 
 
-def test_changed_pipelines_end_in_a_document_or_in_our_own_words() -> None:
+def test_mutated_pipelines_yield_a_document_or_errors_of_cuebook() -> None:
     chance = random.Random(11)
     documents = 0
     for _ in range(many(400, 1_500)):

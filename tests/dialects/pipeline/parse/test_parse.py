@@ -1,4 +1,4 @@
-"""From text to document: what a pipeline may say, and every mistake with its line, its code and what to do."""
+"""From text to document: the fields of a pipeline, and every mistake with its line, code and fix."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def test_a_name_and_a_step_are_enough() -> None:
 
 
 @pytest.mark.parametrize("written", ["step", "Steps", "STEPS"])
-def test_steps_that_are_misspelt_are_told_by_their_line(written: str) -> None:
+def test_misspelt_steps_are_reported_with_their_line(written: str) -> None:
     found = problems(MINIMAL.replace("steps", written))
     assert (found[-1].line, found[-1].message) == (2, f"Unknown key '{written}' in the pipeline.")
     assert found[-1].fix == "Did you mean 'steps'?"
 
 
-def test_the_version_is_the_content_where_none_is_written() -> None:
+def test_the_version_defaults_to_a_digest_of_the_content() -> None:
     assert pipeline(MINIMAL).version == pipeline(MINIMAL).version
     assert pipeline(MINIMAL).version != pipeline(MINIMAL + "# more\n").version
     assert pipeline(FULL).version == "1.2"
@@ -54,18 +54,18 @@ def test_the_version_is_the_content_where_none_is_written() -> None:
 @pytest.mark.parametrize(
     ("name", "id"), [("Release it!", "release-it"), ("--", "pipeline"), ("A--b", "a-b"), ("x" * 99, "x" * 64)]
 )
-def test_an_id_is_made_of_the_name(name: str, id: str) -> None:
+def test_an_id_is_derived_from_the_name(name: str, id: str) -> None:
     assert slug(name) == id
 
 
-def test_names_in_other_letters_have_ids_of_their_own() -> None:
+def test_names_in_other_scripts_have_distinct_ids() -> None:
     names = ["☃", "日本", "日本 1", "中国 1", "резерв", "Ü"]
     assert len({slug(name) for name in names}) == len(names)
     assert slug("日本 1").startswith("1-")
     assert slug("Überblick") == "berblick"
 
 
-def test_every_field_is_read() -> None:
+def test_every_field_is_parsed() -> None:
     made = pipeline(FULL)
     test, notes, tag, post, tell = made.steps
     assert (made.id, made.description) == ("release", "Every field of the format, and every one of ours.")
@@ -112,7 +112,7 @@ def test_every_field_is_read() -> None:
     assert tell.condition_text == "$post.error != true"
 
 
-def test_what_goes_beyond_the_format_is_known() -> None:
+def test_fields_beyond_the_format_are_recorded() -> None:
     beyond = {one.id: one.beyond for one in pipeline(FULL).steps}
     assert beyond == {
         "test": ("timeout_ms", "env", "cwd", "effect", "output.max_bytes"),
@@ -123,7 +123,7 @@ def test_what_goes_beyond_the_format_is_known() -> None:
     }
 
 
-def test_json_says_the_same() -> None:
+def test_json_and_yaml_produce_the_same_document() -> None:
     as_json = json.dumps(read_yaml(FULL).plain)
     made, other = pipeline(FULL), parse(as_json, "pipeline.json")
     assert _lineless(other.steps) == _lineless(made.steps)
@@ -147,7 +147,7 @@ def _lineless(steps: tuple[Step, ...]) -> str:
         ("name: A\nsteps: []\n", 2, "SCHEMA", "steps must not be empty"),
         ("name: A\nsteps: {a: 1}\n", 2, "SCHEMA", "steps must be a list"),
         ("name: '  '\nsteps:\n  - {id: a, command: cli x}\n", 1, "SCHEMA", "name must not be empty"),
-        ("name: A\nversion: 1.0\nsteps:\n  - {id: a, command: cli x}\n", 2, "SCHEMA", "version must be text"),
+        ("name: A\nversion: 1.0\nsteps:\n  - {id: a, command: cli x}\n", 2, "SCHEMA", "version must be a string"),
         ("name: A\nstep: 1\nsteps:\n  - {id: a, command: cli x}\n", 2, "SCHEMA", "Unknown key 'step'"),
         ("name: A\nsteps:\n  - {command: cli x}\n", 3, "SCHEMA", "'id' is missing in steps[0]"),
         ("name: A\nsteps:\n  - {id: a}\n", 3, "SCHEMA", "'command' is missing in steps.a"),
@@ -161,21 +161,21 @@ def _lineless(steps: tuple[Step, ...]) -> str:
         ("name: A\nname: B\n", 2, "PARSE", "'name' is defined twice"),
     ],
 )
-def test_what_has_another_shape_is_told_with_its_line(text: str, line: int, code: str, said: str) -> None:
+def test_a_wrong_shape_is_reported_with_its_line(text: str, line: int, code: str, said: str) -> None:
     found = problems(text)[0]
     assert (found.line, found.code) == (line, code), found
     assert said in found.message
     assert found.fix
 
 
-def test_two_steps_of_one_id_are_refused() -> None:
+def test_two_steps_with_the_same_id_are_refused() -> None:
     text = "name: A\nsteps:\n  - {id: a, command: cli x}\n  - {id: b, command: cli x}\n  - {id: a, command: cli y}\n"
     found = problem(text)
     assert (found.line, found.code) == (5, "DUPLICATE_STEP")
     assert "line 3" in found.fix
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_lines() -> None:
+def test_all_mistakes_are_reported_at_once_in_line_order() -> None:
     text = (
         "name: A\nsteps:\n"
         "  - {id: a, command: echo hi}\n"
@@ -192,7 +192,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_lines() -> None:
         parse(text, "pipeline.yml")
 
 
-def test_a_text_without_end_is_refused_before_it_is_read() -> None:
+def test_an_oversized_text_is_refused_before_it_is_parsed() -> None:
     assert problem("x" * (SIZE_LIMIT + 1)).code == "PARSE"
     deep = "name: A\nsteps: " + "[" * 200 + "]" * 200
     assert problem(deep).code == "PARSE"
@@ -202,7 +202,7 @@ def test_a_text_without_end_is_refused_before_it_is_read() -> None:
     assert problem(bomb).code == "PARSE"
 
 
-def test_there_can_be_many_steps_but_not_any_number() -> None:
+def test_the_number_of_steps_is_limited() -> None:
     lines = "".join(f"  - {{id: s{number}, command: cli x}}\n" for number in range(MOST_STEPS + 1))
     assert problem(f"name: A\nsteps:\n{lines}").line == MOST_STEPS + 3
     assert len(pipeline(f"name: A\nsteps:\n{lines[: lines.index('  - {id: s1000,')]}").steps) == 1000
@@ -244,7 +244,7 @@ def test_there_can_be_many_steps_but_not_any_number() -> None:
         (["command: http POST https://x.y", "stdin: hello", "with: {body: x}"], "BAD_COMMAND", "two bodies"),
     ],
 )
-def test_a_field_that_cannot_be_so(lines: list[str], code: str, said: str) -> None:
+def test_an_invalid_field_is_refused(lines: list[str], code: str, said: str) -> None:
     found = problem(with_step(*lines))
     assert found.code == code, found
     assert said in found.message
@@ -253,13 +253,13 @@ def test_a_field_that_cannot_be_so(lines: list[str], code: str, said: str) -> No
 
 
 @pytest.mark.parametrize("schema", ["true", "false", "{}", "{type: 'null'}"])
-def test_a_schema_is_an_object_or_a_truth(schema: str) -> None:
+def test_a_schema_is_an_object_or_a_boolean(schema: str) -> None:
     made = step("command: cli x", f"output: {{type: json, schema: {schema}}}")
     assert made.output is not None
     assert made.output.schema == read_yaml(schema).plain
 
 
-def test_a_number_of_attempts_is_enough_for_retry() -> None:
+def test_retry_can_be_a_number_of_attempts() -> None:
     assert step("command: cli x", "retry: 3").retry == Retry(3, 1.0, "fixed", None, False)
 
 
@@ -281,7 +281,7 @@ def test_a_model_needs_little() -> None:
     assert made.reads_only
 
 
-def test_a_word_after_llm_says_nothing() -> None:
+def test_a_word_after_llm_is_ignored() -> None:
     assert step("command: llm generate", *ASKING[1:]).action == step(*ASKING).action
 
 
@@ -302,7 +302,7 @@ def test_a_word_after_llm_says_nothing() -> None:
         ([*ASKING, "effect: read"], "NOT_OF_THIS_STEP", "llm steps have no 'effect'"),
     ],
 )
-def test_a_model_that_cannot_be_asked_so(lines: list[str], code: str, said: str) -> None:
+def test_an_invalid_llm_step_is_refused(lines: list[str], code: str, said: str) -> None:
     found = problem(with_step(*lines))
     assert found.code == code, found
     assert said in found.message
@@ -318,7 +318,7 @@ def test_a_model_that_cannot_be_asked_so(lines: list[str], code: str, said: str)
         ("[mcp.say]", ("mcp.say",)),
     ],
 )
-def test_tools_go_by_their_own_names(written: str, tools: tuple[str, ...]) -> None:
+def test_tools_are_mapped_to_their_cuebook_names(written: str, tools: tuple[str, ...]) -> None:
     config = f"llm: {{model: m, prompt: p, max_tool_calls: 1, tools: {{allow: {written}}}}}"
     action = step("command: llm", config, "output: json").action
     assert isinstance(action, Llm)
@@ -326,18 +326,18 @@ def test_tools_go_by_their_own_names(written: str, tools: tuple[str, ...]) -> No
 
 
 @pytest.mark.parametrize("written", ["['*']", "[tool.*]", "[github.*]", "[bsh]", "[.x]", "[x.]"])
-def test_tools_that_nobody_knows_are_refused_before_any_call(written: str) -> None:
+def test_unknown_tools_are_refused_before_any_call(written: str) -> None:
     config = f"llm: {{model: m, prompt: p, max_tool_calls: 1, tools: {{allow: {written}}}}}"
     assert problem(with_step("command: llm", config, "output: json")).code == "UNKNOWN_TOOL"
 
 
-def test_tools_without_calls_are_odd() -> None:
+def test_tools_without_calls_are_warned_about() -> None:
     for config in ("max_tool_calls: 2", "tools: {allow: [read]}"):
         (found,) = warned(with_step("command: llm", f"llm: {{model: m, prompt: p, {config}}}", "output: json"))
         assert (found.code, found.line) == ("NO_TOOL_CALLS", 7)
 
 
-def test_what_a_model_does_counts_by_its_tools() -> None:
+def test_the_effect_of_a_model_depends_on_its_tools() -> None:
     def asked(tools: str) -> bool:
         config = f"llm: {{model: m, prompt: p, max_tool_calls: 1, tools: {{allow: {tools}}}}}"
         return step("command: llm", config, "output: json").reads_only
@@ -408,7 +408,7 @@ def test_a_postcondition_that_could_not_be_checked_is_refused_at_load(written: s
     assert found[0].line == 7
 
 
-def test_what_a_step_never_shows_is_odd() -> None:
+def test_evidence_that_a_step_never_has_is_warned_about() -> None:
     for kind in ("{type: http_status, equals: 200}", "{type: dom_contains, text: x}"):
         (found,) = warned(with_step("command: cli x", f"postcondition: {kind}"))
         assert (found.code, found.line) == ("NO_EVIDENCE", 7)
@@ -432,14 +432,14 @@ def test_what_a_step_never_shows_is_odd() -> None:
         (["command: mcp a.b", "effect: read"], True),
     ],
 )
-def test_what_only_reads(lines: list[str], reads_only: bool) -> None:
+def test_which_steps_only_read(lines: list[str], reads_only: bool) -> None:
     assert step(*lines).reads_only is reads_only
 
 
 # --- the dialect ---
 
 
-def test_the_outline_tells_the_steps() -> None:
+def test_the_outline_lists_the_steps() -> None:
     assert [(one.label, one.title) for one in PIPELINE.outline(pipeline(FULL))] == [
         ("test", "Run the tests"), ("notes", "notes"), ("tag", "tag"), ("post", "post"), ("tell", "tell"),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Commands that depend on what came from outside: found when the pipeline is read, and shown to a person."""
+"""Commands that depend on outside text: found when the pipeline is parsed, and shown to a person."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ steps:
 """
 
 
-def test_the_words_of_a_server_are_followed_through_the_steps() -> None:
+def test_text_from_a_server_is_traced_through_the_steps() -> None:
     found = {step.id for step in written(SERVED).steps if step.from_outside}
     assert found == {"named", "script", "carried", "set"}
 
@@ -125,12 +125,12 @@ def test_the_words_of_a_server_are_followed_through_the_steps() -> None:
         ("command: cli jshell load.jsh", True),
     ],
 )
-def test_what_does_as_its_input_says_is_told_apart(step: str, obeys: bool) -> None:
+def test_commands_that_execute_their_input_are_recognised(step: str, obeys: bool) -> None:
     text = f"{SERVED}  - {{id: it, {step}, stdin: $page.stdout}}\n"
     assert written(text).steps[-1].from_outside is obeys
 
 
-def test_what_a_server_said_of_a_failure_is_of_the_server() -> None:
+def test_the_error_message_of_a_server_counts_as_outside_text() -> None:
     text = f"{SERVED}  - {{id: it, command: 'cli echo \"${{page.errorMessage}}\"'}}\n"
     assert written(text).steps[-1].from_outside
 
@@ -149,12 +149,12 @@ def layers(*said: tuple[str, bool]) -> Policy:
         (layers(("allow", True), ("ask", True)), True),
     ],
 )
-def test_only_who_may_allow_can_let_them_pass(policy: Policy, asks: bool) -> None:
+def test_whether_a_policy_asks_about_outside_text(policy: Policy, asks: bool) -> None:
     assert policy.asks_from_outside is asks
 
 
 @pytest.mark.parametrize("said", ["ask", "allow"])
-async def test_an_allowed_command_with_such_words_is_shown_first(tmp_path: Path, said: str) -> None:
+async def test_an_allowed_command_with_outside_text_is_shown_first(tmp_path: Path, said: str) -> None:
     harness = PipelineHarness(tmp_path, {**ANYTHING, "from_outside": said})
     fed = next(step for step in written(SERVED).steps if step.id == "script")
     row = await harness.do(cli("page", "echo", "touch made"), fed)

@@ -1,4 +1,4 @@
-"""References: where they lead is settled at load, and a secret goes only where nobody else sees it."""
+"""References: they are resolved at load, and a secret is allowed only where others cannot see it."""
 
 from __future__ import annotations
 
@@ -55,9 +55,7 @@ def test_a_path_leads_into_json(written: str, path: tuple[str | int, ...]) -> No
     ],
 )
 @pytest.mark.parametrize("place", ["stdin", "env", "argv", "prompt", "with"])
-def test_a_reference_that_leads_nowhere_is_an_error_with_its_line(
-    place: str, written: str, code: str, said: str
-) -> None:
+def test_an_unresolvable_reference_is_an_error_with_its_line(place: str, written: str, code: str, said: str) -> None:
     lines = {
         "stdin": ["command: cli x", f"stdin: '{written}'"],
         "env": ["command: cli x", f"env: {{A: '{written}'}}"],
@@ -89,7 +87,7 @@ def test_a_reference_that_leads_nowhere_is_an_error_with_its_line(
         ["command: cli x", "cwd: a/${name}"],
     ],
 )
-def test_a_reference_where_nothing_is_put_in_its_place_is_an_error(lines: list[str]) -> None:
+def test_a_reference_that_is_not_replaced_is_an_error(lines: list[str]) -> None:
     found = problem(with_step(*lines, args=ARGS))
     line = 7 if lines[-1] == "on_error: stop" else 8
     assert (found.code, found.line) == ("BAD_REFERENCE", line), found
@@ -103,7 +101,7 @@ def test_a_name_with_a_dollar_may_belong_to_another_language() -> None:
     assert [(one.code, one.line) for one in warned(made)] == [("NOT_REPLACED", 8)]
 
 
-def test_a_close_name_is_offered_and_a_dollar_explained() -> None:
+def test_a_similar_name_is_suggested_and_a_dollar_explained() -> None:
     found = problem(with_step("command: cli x", "stdin: $frist.stdout"))
     assert "Did you mean 'first'?" in found.fix
     assert "$$" in found.fix
@@ -117,13 +115,13 @@ def test_two_dollars_are_one() -> None:
 
 
 @pytest.mark.parametrize("text", ["hello $name", "$first.stdout and more", "a $name-b"])
-def test_a_name_without_braces_within_a_text_is_odd(text: str) -> None:
+def test_a_name_without_braces_within_text_is_warned_about(text: str) -> None:
     found = warned(with_step("command: cli x", f"stdin: {text}", args="args: {name: x, name-b: y}\n"))
     assert {one.code for one in found} == {"NOT_REPLACED"}
     assert found[0].line == 8
 
 
-def test_other_dollars_are_nobodys_business() -> None:
+def test_other_dollars_are_ignored() -> None:
     assert not warned(with_step("command: cli x", "stdin: $HOME costs $5 a$"))
 
 
@@ -137,7 +135,7 @@ def test_other_dollars_are_nobodys_business() -> None:
         ("mcp a.b", "exit_code", True),
     ],
 )
-def test_what_a_step_never_has_is_odd(target: str, field: str, odd: bool) -> None:
+def test_a_field_that_a_step_never_has_is_warned_about(target: str, field: str, odd: bool) -> None:
     text = f"name: A\nsteps:\n  - id: a\n    command: {target}\n  - id: b\n    command: cli x\n"
     found = warned(f"{text}    condition: $a.{field} == 0\n")
     assert [(one.code, one.line) for one in found] == ([("ALWAYS_NULL", 7)] if odd else [])
@@ -152,7 +150,7 @@ def test_handles(handle: str) -> None:
 
 
 @pytest.mark.parametrize("handle", ["", "a b", "https://x", "env:", "env: ", "vault:x", "x" * 65, "-a", "env:a\nb"])
-def test_what_is_no_handle(handle: str) -> None:
+def test_an_invalid_handle_is_refused(handle: str) -> None:
     assert not is_handle(handle)
 
 
@@ -167,7 +165,7 @@ def test_what_is_no_handle(handle: str) -> None:
         ("$$5 ${secret:keyring:x}", Secret("keyring:x", "", "$5 {}", 8)),
     ],
 )
-def test_a_secret_stands_where_only_a_program_sees_it(written: str, secret: Secret) -> None:
+def test_a_secret_is_allowed_where_only_a_program_sees_it(written: str, secret: Secret) -> None:
     assert step("command: cli x", f"stdin: '{written}'", args=ARGS).stdin == secret
     assert step("command: cli x", f"env: {{A: '{written}'}}", args=ARGS).env == {"A": secret}
 
@@ -197,7 +195,7 @@ def test_a_secret_elsewhere_is_refused_at_load(lines: list[str]) -> None:
     assert found.code == "SECRET_MISPLACED", found
 
 
-def test_the_place_of_a_secret_must_be_told_from_its_words() -> None:
+def test_the_place_of_a_secret_must_be_unambiguous() -> None:
     found = problem(with_step("command: cli x", "stdin: '{} ${token}'", args=ARGS))
     assert found.code == "BAD_SECRET"
 
@@ -224,7 +222,7 @@ def test_nested_arguments_of_a_tool_may_be_secret() -> None:
         ["command: llm", "llm: {model: m, prompt: 'use secret:env:KEY'}", "output: json"],
     ],
 )
-def test_a_handle_within_a_text_is_no_secret(lines: list[str]) -> None:
+def test_a_handle_within_other_text_is_not_a_secret(lines: list[str]) -> None:
     found = problem(with_step(*lines, args="args: {name: x}\n"))
     assert found.code == "BAD_SECRET"
     assert "${secret:env:NAME}" in found.fix
@@ -234,7 +232,7 @@ def test_a_handle_within_a_text_is_no_secret(lines: list[str]) -> None:
 @pytest.mark.parametrize(
     "text", ["client_secret:abc", "top secret: nothing", "the secret", "secret:/etc/x", "$${secret:env:KEY}"]
 )
-def test_other_words_about_secrets_are_texts(text: str) -> None:
+def test_other_mentions_of_secrets_are_plain_text(text: str) -> None:
     assert isinstance(step("command: cli x", f"stdin: 'a {text}'").stdin, Words)
 
 
@@ -247,7 +245,7 @@ def test_a_message_about_a_url_reads_well() -> None:
 
 
 def test_hints_end_before_the_problems_do() -> None:
-    """Names are compared for as many problems as somebody may read, and no more."""
+    """Names are compared only for as many problems as a person may read."""
     unknown = [" ".join(f"${{longer_stp_name_{one}_{number}.stdout}}" for number in range(5)) for one in range(100)]
     lines = [f"  - {{id: longer_step_name_{number}, command: 'cli x {one}'}}\n" for number, one in enumerate(unknown)]
     found = problems("name: A\nsteps:\n" + "".join(lines))
@@ -281,14 +279,14 @@ def test_a_text_with_its_dollars_doubled_is_itself(text: str) -> None:
         "output: {type: json, schema: {properties: {a: {const: '${name}'}}}}",
     ],
 )
-def test_a_reference_where_nothing_is_put_in_its_place_is_refused(field: str) -> None:
+def test_a_reference_in_a_literal_field_is_refused(field: str) -> None:
     found = problem(with_step("command: cli x", field, args=ARGS))
     assert (found.code, found.line) == ("BAD_REFERENCE", 8)
     assert "contains a reference, which is not replaced here" in found.message
 
 
 @pytest.mark.parametrize("text", ["$5", "a $name", "$HOME", "${HOME}", "${other.thing}", "$${name}", "$no.stdout", "$"])
-def test_a_dollar_that_leads_nowhere_may_stand_in_a_contract(text: str) -> None:
+def test_a_dollar_without_a_known_name_is_allowed_in_a_contract(text: str) -> None:
     made = step(
         "command: cli x",
         f"postcondition: {{type: json_path, path: $.a, equals: '{text}'}}",
@@ -300,7 +298,7 @@ def test_a_dollar_that_leads_nowhere_may_stand_in_a_contract(text: str) -> None:
 
 
 @pytest.mark.parametrize(("field", "name"), [("name", "name"), ("rollback_hint", "it.stdout")])
-def test_a_reference_that_people_would_read_as_it_is_is_told_of(field: str, name: str) -> None:
+def test_a_reference_in_text_for_people_is_warned_about(field: str, name: str) -> None:
     (odd,) = warned(with_step("command: cli x", f"{field}: git tag -d ${{{name}}}", args=ARGS))
     assert (odd.code, odd.line) == ("NOT_REPLACED", 8)
     assert f"'${{{name}}}' is not replaced here" in odd.message

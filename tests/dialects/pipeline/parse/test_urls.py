@@ -1,4 +1,4 @@
-"""URLs with references in them: what a value is can change its own part of the URL, and nothing else."""
+"""URLs with references: a value can change only its own part of the URL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARGS = "args: {q: x, r: y}\n"
 
 
 def address(url: str, **args: Any) -> str:
-    """What is asked for where a document has this URL."""
+    """The URL that is requested if a document has this URL."""
     made = pipeline(with_step("command: http", f"with: {{url: '{url}'}}", args=ARGS))
     effect = acting(made.steps[1], Scope(made, args), Given(), {}, "")
     assert isinstance(effect, SendHttp)
@@ -128,7 +128,7 @@ def test_what_may_be_a_password_is_not_repeated(url: str) -> None:
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc"), exclude_characters="/\\")))
-def test_whatever_a_value_is_the_rest_of_the_url_stays(value: str) -> None:
+def test_no_value_changes_the_rest_of_the_url(value: str) -> None:
     made = address("https://x.y/a/b${q}c/d?e=${q}&f#g", q=value)
     before, _, after = made.partition("?")
     assert before.startswith("https://x.y/a/b")
@@ -138,7 +138,7 @@ def test_whatever_a_value_is_the_rest_of_the_url_stays(value: str) -> None:
     assert (unquote(query.split("&")[0]), query.split("&")[1:], fragment) == (f"e={value}", ["f"], "g")
 
 
-async def test_a_server_is_asked_for_what_the_document_says(harness: PipelineHarness) -> None:
+async def test_the_server_receives_the_url_of_the_document(harness: PipelineHarness) -> None:
     async with Server(answer("ok")) as server:
         row = await harness.do(
             http("a", words(server.url("/users/me/"), ArgRef("q"), "/show?u=", ArgRef("q"))),

@@ -1,8 +1,8 @@
 """A process that drives a pipeline and kills itself at its N-th write: `crash_process.py FOLDER RUN WHEN N`.
 
 The pipeline has one of each: commands, a skipped step, a failure that is passed over, attempts, a model with a tool, a
-contract, a postcondition, and checkpoints in between. What its model says depends on nothing but what it is asked.
-With WHEN `never` it drives the run until somebody kills it.
+contract, a postcondition, and checkpoints in between. The model's replies depend only on the prompts.
+With WHEN `never` it drives the run until it is killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Steps at the gate: what is refused before anything is done, what a person is asked, and what ends with a step."""
+"""Steps at the gate: refusals before anything is done, questions to a person, and cleanup after a step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.programs import new_row
 
 
 class Watched(dict[str, str]):
-    """An environment that notes what is looked up in it."""
+    """An environment that records every lookup."""
 
     def __init__(self, **values: str) -> None:
         super().__init__(values)
@@ -35,7 +35,7 @@ class Watched(dict[str, str]):
         return super().get(name, default)
 
 
-async def test_a_run_without_a_policy_of_its_own_does_nothing(harness: PipelineHarness) -> None:
+async def test_a_run_without_a_policy_does_nothing(harness: PipelineHarness) -> None:
     await harness.service._engine.start(new_row("pipeline.yml"), "text", {}, Settings(), None)
     harness.pipeline = pipeline(cli("a", "touch", "made"))
     row = await harness.service.take_up("run")
@@ -65,7 +65,7 @@ async def test_a_secret_that_may_be_asked_for_does_not_undo_a_denial(tmp_path: P
     await harness.close()
 
 
-async def test_what_the_policy_asks_is_asked_once_with_what_could_be_allowed_for_good(tmp_path: Path) -> None:
+async def test_a_policy_question_is_asked_once_and_offers_permanent_rules(tmp_path: Path) -> None:
     harness = PipelineHarness(tmp_path, {"commands": {"ask": ["*"]}})
     row = await harness.do(cli("a", "touch", "made"))
     wait = await harness.wait(row.id)
@@ -113,7 +113,7 @@ async def test_a_large_output_comes_through(harness: PipelineHarness) -> None:
 
 
 async def test_a_command_that_takes_too_long_is_ended_with_everything_it_started(harness: PipelineHarness) -> None:
-    """Within the sandbox its processes have numbers of their own, so it is told apart by what it goes on writing."""
+    """Processes have other ids inside the sandbox, so the test watches whether it keeps writing."""
     script = "(trap '' TERM; while :; do date +%s%N > beat; sleep 0.05; done) & setsid sleep 60 & sleep 60"
     row = await harness.do(shell("a", script, timeout=4.0))
     assert (await harness.wait(row.id)).details["failed"]["code"] == "timeout"
@@ -138,7 +138,7 @@ async def test_a_cancelled_run_ends_its_command_with_everything_it_started(harne
     assert not (harness.workspace / "made").exists()
 
 
-async def test_a_tool_of_no_server_is_refused(harness: PipelineHarness) -> None:
+async def test_a_tool_without_a_server_is_refused(harness: PipelineHarness) -> None:
     row = await harness.do(Step("a", Mcp("nobody.home", {})))
     assert row.error is not None
     assert row.error.code == "no_such_tool"
@@ -156,7 +156,7 @@ async def test_a_tool_of_no_server_is_refused(harness: PipelineHarness) -> None:
         (cli("a", "false", on_error="continue"), "false"),
     ],
 )
-async def test_a_step_was_approved_also_where_it_failed_after_that(tmp_path: Path, step: Step, approved: str) -> None:
+async def test_a_step_counts_as_approved_even_if_it_fails_afterwards(tmp_path: Path, step: Step, approved: str) -> None:
     harness = PipelineHarness(tmp_path, {**ANYTHING, "commands": {"allow": ["*"], "deny": ["rm *"]}})
     row = await harness.do(step, cli("b", "echo", words(ref("a", "approved"))))
     if row.status == "awaiting_approval":
@@ -167,7 +167,7 @@ async def test_a_step_was_approved_also_where_it_failed_after_that(tmp_path: Pat
     await harness.close()
 
 
-async def test_all_approvals_whose_time_is_over_expire_at_once(tmp_path: Path) -> None:
+async def test_all_overdue_approvals_expire_at_once(tmp_path: Path) -> None:
     harness = PipelineHarness(tmp_path, {**ANYTHING, "approvals": {"expires_after": 60}})
     first, *others = [(await harness.do(shell("a", "echo x >> made", approval=True))).id for _ in range(5)]
     waits = [await harness.wait(run) for run in others]
@@ -185,7 +185,7 @@ async def test_all_approvals_whose_time_is_over_expire_at_once(tmp_path: Path) -
 
 
 async def test_commands_of_two_runs_in_one_workspace_do_not_wait_for_each_other(harness: PipelineHarness) -> None:
-    """Each ends only once the other has begun: nobody holds the workspace alone, and nothing has to be given back."""
+    """Each ends only after the other has started: no run locks the workspace."""
     meeting = 'touch "$CUEBOOK_ARG_ME"; until test -e "$CUEBOOK_ARG_OTHER"; do sleep 0.02; done'
     args = [Arg("me"), Arg("other")]
     steps = [shell("a", meeting, timeout=30.0)]

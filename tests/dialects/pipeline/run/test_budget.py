@@ -1,4 +1,4 @@
-"""The time that a run may be active: looked at before anything is done, and no effect outlasts it."""
+"""The time budget of a run: checked before every effect, and no effect outlasts it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.http_servers import Server, hang
 
 
 async def test_a_command_that_may_change_something_is_ended_when_the_time_is_over(harness: PipelineHarness) -> None:
-    """Nobody repeats it by themselves; whoever does is asked for more time first."""
+    """It is not repeated automatically; a person who retries it must grant more time first."""
     script = "echo begun; test -e go || sleep 60; touch made"
     row = await harness.do(shell("a", script), cli("b", "true"), budget=Budget(seconds=3.0))
     wait = await harness.wait(row.id)
@@ -27,20 +27,20 @@ async def test_a_command_that_may_change_something_is_ended_when_the_time_is_ove
     assert (await harness.service.drive(row.id)).status == "completed"
 
 
-async def test_what_was_cut_is_not_tried_again_however_many_attempts_it_has(harness: PipelineHarness) -> None:
+async def test_a_step_that_was_cut_off_is_not_retried(harness: PipelineHarness) -> None:
     row = await harness.do(shell("a", "echo w >> f; sleep 60", retry=Retry(3, delay=0.0)), budget=Budget(seconds=3.0))
     assert (await harness.wait(row.id)).details["failed"]["code"] == "budget_spent"
     assert await harness.notes(row.id, "attempt") == []
     assert harness.made("f") == ["w"]
 
 
-async def test_a_request_that_may_change_something_is_ended_likewise(harness: PipelineHarness) -> None:
+async def test_a_request_that_may_change_something_is_ended_when_the_time_is_over(harness: PipelineHarness) -> None:
     async with Server(hang) as server:
         row = await harness.do(http("a", server.url(), "POST"), budget=Budget(seconds=3.0))
     assert "the run's budget of 3 s" in (await harness.wait(row.id)).prompt
 
 
-async def test_a_tool_that_may_change_something_is_ended_likewise(tmp_path: Path) -> None:
+async def test_a_tool_that_may_change_something_is_ended_when_the_time_is_over(tmp_path: Path) -> None:
     harness = PipelineHarness(tmp_path, servers=good_server(tmp_path))
     waiting = Step("b", Mcp("good.wait", {"seconds": 60}), retry=Retry(3, delay=0.0))
     row = await harness.do(Step("a", Mcp("good.add", {"a": 1, "b": 1})))  # its start takes no time of the other run's
@@ -51,7 +51,7 @@ async def test_a_tool_that_may_change_something_is_ended_likewise(tmp_path: Path
     await harness.close()
 
 
-async def test_what_only_reads_waits_for_more_time_and_is_done_anew(harness: PipelineHarness) -> None:
+async def test_a_read_only_step_waits_for_more_time_and_is_repeated(harness: PipelineHarness) -> None:
     script = "test -e go || sleep 60; echo read"
     row = await harness.do(shell("a", script, effect="read"), budget=Budget(seconds=3.0))
     assert (row.status, row.reason) == ("paused", "budget")
@@ -69,12 +69,12 @@ async def test_what_only_reads_waits_for_more_time_and_is_done_anew(harness: Pip
     assert attempts == [1, 2, 3]
 
 
-async def test_a_step_that_has_less_time_of_its_own_fails_by_itself(harness: PipelineHarness) -> None:
+async def test_a_step_with_a_shorter_timeout_fails_by_itself(harness: PipelineHarness) -> None:
     row = await harness.do(shell("a", "sleep 60", timeout=0.3, effect="read"), budget=Budget(seconds=100.0))
     assert (row.status, row.error and row.error.code) == ("failed", "timeout")
 
 
-async def test_nothing_is_begun_any_more_and_a_larger_budget_goes_on(harness: PipelineHarness) -> None:
+async def test_no_further_step_starts_and_a_larger_budget_continues_the_run(harness: PipelineHarness) -> None:
     row = await harness.do(shell("a", "sleep 60"), cli("b", "touch", "made"), budget=Budget(seconds=3.0))
     row = await harness.decide(row.id, "done", outcome={"exit_code": 0})
     assert (row.status, row.reason) == ("paused", "budget")
@@ -99,14 +99,14 @@ async def test_attempts_share_the_time(harness: PipelineHarness) -> None:
     assert len(await harness.notes(row.id, "attempt")) == 1
 
 
-async def test_a_budget_of_steps_holds_for_commands_too(harness: PipelineHarness) -> None:
+async def test_a_step_budget_also_applies_to_commands(harness: PipelineHarness) -> None:
     row = await harness.do(cli("a", "true"), cli("b", "touch", "made"), budget=Budget(steps=1))
     assert (row.status, row.reason) == ("paused", "budget")
     assert not (harness.workspace / "made").exists()
 
 
 async def test_a_step_has_sixty_seconds_at_most_unless_it_says_so(harness: PipelineHarness) -> None:
-    """What is asked for beyond the ceiling of five minutes is not given."""
+    """A timeout above the ceiling of five minutes is not granted."""
     from cuebook.dialects.pipeline.run.action import Given, acting
     from cuebook.dialects.pipeline.run.resolve import Scope
     from cuebook.gate.limits import MAX_SECONDS, Ceilings

@@ -1,4 +1,4 @@
-"""What changes something and got no answer is in doubt: a person says what became of it before it is done again."""
+"""A changing effect without an answer is in doubt: a person decides what happened before it is repeated."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ async def test_it_can_be_stopped_and_says_why(harness: PipelineHarness) -> None:
 
 
 @pytest.mark.parametrize("silence", [hang, raw(b""), raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhal")])
-async def test_a_request_that_nobody_answered_is_sent_again_only_by_a_person(
-    harness: PipelineHarness, silence: object
-) -> None:
+async def test_an_unanswered_request_is_sent_again_only_by_a_person(harness: PipelineHarness, silence: object) -> None:
     async with Server(silence, answer("done", 201)) as server:  # type: ignore[arg-type]
         row = await harness.do(http("a", server.url(), "POST", timeout=1.0, retry=AT_ONCE))
         assert ((await harness.wait(row.id)).kind, len(server.requests)) == ("in_doubt", 1)

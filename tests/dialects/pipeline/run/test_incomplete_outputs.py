@@ -1,4 +1,4 @@
-"""An output that was cut or had bytes replaced fails whatever uses it, and is marked wherever it is shown."""
+"""An output that was cut or had bytes replaced fails every step that uses it, and is marked wherever it is shown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def use_of(field: str) -> Step:
 
 
 @pytest.mark.parametrize("field", USES)
-async def test_whatever_uses_an_output_that_was_cut_fails(harness: PipelineHarness, field: str) -> None:
+async def test_every_use_of_a_truncated_output_fails(harness: PipelineHarness, field: str) -> None:
     row = await harness.do(cli("big", "seq", "1", "20000"), use_of(field))
     assert row.error is not None
     assert (row.status, row.error.details["step"]) == ("failed", "use")
@@ -42,20 +42,20 @@ async def test_whatever_uses_an_output_that_was_cut_fails(harness: PipelineHarne
     assert "output.max_bytes" in row.error.fix
 
 
-async def test_whatever_uses_replaced_bytes_fails(harness: PipelineHarness) -> None:
+async def test_every_use_of_an_output_with_replaced_bytes_fails(harness: PipelineHarness) -> None:
     row = await harness.do(cli("big", "printf", "a\\377b"), use_of("stdin"))
     assert row.error is not None
     assert "the output of step big, in which invalid UTF-8 bytes were replaced" in row.error.message
 
 
-async def test_with_a_larger_limit_all_of_it_is_there(harness: PipelineHarness) -> None:
+async def test_a_larger_limit_keeps_the_whole_output(harness: PipelineHarness) -> None:
     big = cli("big", "seq", "1", "20000", output=Output("text", max_bytes=200_000))
     row = await harness.do(big, use_of("stdin"))
     assert row.status == "completed", row.error
     assert (await harness.service.view(row.id)).outputs["use"] == Text("20000\n")
 
 
-async def test_one_that_nothing_uses_completes_and_is_marked(harness: PipelineHarness) -> None:
+async def test_an_unused_truncated_output_is_marked_and_the_run_completes(harness: PipelineHarness) -> None:
     row = await harness.do(cli("big", "seq", "1", "20000"), cli("other", "true"))
     view = await harness.service.view(row.id)
     assert row.status == "completed"
@@ -63,7 +63,7 @@ async def test_one_that_nothing_uses_completes_and_is_marked(harness: PipelineHa
     assert view.notes["big"] == ["warning: Step big: Its output has 108,894 bytes; the first 32,768 are kept."]
 
 
-async def test_a_response_and_a_tool_are_held_to_the_same(tmp_path: Path) -> None:
+async def test_responses_and_tool_results_follow_the_same_rules(tmp_path: Path) -> None:
     harness = PipelineHarness(tmp_path, servers=good_server(tmp_path))
     async with Server(answer(b"x" * 50_000)) as server:
         row = await harness.do(http("big", server.url()), use_of("stdin"))
@@ -79,7 +79,7 @@ async def test_a_response_and_a_tool_are_held_to_the_same(tmp_path: Path) -> Non
 # --- the line end of an output ---
 
 
-async def test_an_output_is_put_into_a_text_without_the_line_end_at_its_end(harness: PipelineHarness) -> None:
+async def test_an_output_is_inserted_into_text_without_its_trailing_newline(harness: PipelineHarness) -> None:
     row = await harness.do(
         cli("day", "echo", "2026-11-17"),
         cli("keep", "tee", words("report-", ref("day", "stdout"), ".csv"), stdin=words("It is ", ref("day", "stdout"))),
@@ -94,7 +94,9 @@ async def test_an_output_is_put_into_a_text_without_the_line_end_at_its_end(harn
 
 
 @pytest.mark.parametrize(("printed", "runs"), [("5\n", True), ("5\r\n", True), ("5\n\n", True), ("5 \n", False)])
-async def test_a_condition_compares_an_output_without_it(harness: PipelineHarness, printed: str, runs: bool) -> None:
+async def test_a_condition_compares_an_output_without_its_trailing_newline(
+    harness: PipelineHarness, printed: str, runs: bool
+) -> None:
     compared = written("""
 name: C
 steps:
@@ -105,7 +107,7 @@ steps:
     assert (await harness.statuses(row.id))["b"] == ("completed" if runs else "skipped")
 
 
-async def test_addresses_headers_bodies_and_arguments_have_none_either(tmp_path: Path) -> None:
+async def test_urls_headers_bodies_and_arguments_omit_the_trailing_newline(tmp_path: Path) -> None:
     harness = PipelineHarness(tmp_path, servers=good_server(tmp_path))
     day = words(ref("day", "stdout"))
     async with Server() as server:

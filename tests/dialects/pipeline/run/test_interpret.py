@@ -1,4 +1,4 @@
-"""Steps one after the other: what they are given, what they come to, and how a run ends."""
+"""Steps in sequence: their inputs, their results, and how a run ends."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ARGV = "import json, sys; print(json.dumps(sys.argv[1:]))"
 # --- what goes in -------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_step_prints_is_what_another_reads(harness: PipelineHarness) -> None:
+async def test_a_step_reads_the_output_of_another(harness: PipelineHarness) -> None:
     row = await harness.do(shell("a", "printf hello"), python("b", SHOUT, stdin=words(ref("a", "stdout"))))
     assert row.status == "completed", row.error
     assert await harness.outputs(row.id) == {"a": "hello", "b": "HELLO"}
@@ -58,7 +58,7 @@ async def test_what_a_step_prints_is_what_another_reads(harness: PipelineHarness
     assert await harness.result(row.id) == {"step": "b", "digest": made.content.digest, "steps": 2}
 
 
-async def test_json_is_handed_over_with_its_type(harness: PipelineHarness) -> None:
+async def test_json_keeps_its_type_between_steps(harness: PipelineHarness) -> None:
     data = {"list": [1, {"x": "y z"}], "no": None}
     row = await harness.do(
         cli("a", "printf", "%s", json.dumps(data)),
@@ -111,7 +111,7 @@ async def test_a_whole_number_is_exact_however_many_digits_it_has(harness: Pipel
     }
 
 
-async def test_an_argument_stays_one_word_whatever_is_in_it(harness: PipelineHarness) -> None:
+async def test_an_argument_stays_one_word_whatever_it_contains(harness: PipelineHarness) -> None:
     evil = "x; touch made $(touch made) `touch made` ' \" && touch made"
     row = await harness.do(
         python("a", ARGV, words("--message=", ArgRef("text"))),
@@ -132,7 +132,7 @@ async def test_commands_find_arguments_in_their_environment(harness: PipelineHar
 
 
 async def test_arguments_leave_the_rules_about_commands_as_they_are(tmp_path: Path) -> None:
-    """A variable of one's own could make a harmless command run another; an argument's cannot."""
+    """A variable set by a step could make a harmless command run another; the variable of an argument cannot."""
     harness = PipelineHarness(tmp_path, {"commands": {"allow": ["true"]}})
     row = await harness.do(cli("a", "true"), inputs={"x": "y"}, args=[Arg("x")])
     assert row.status == "completed"
@@ -141,7 +141,7 @@ async def test_arguments_leave_the_rules_about_commands_as_they_are(tmp_path: Pa
     await harness.close()
 
 
-async def test_the_environment_holds_nothing_that_was_not_given(
+async def test_the_environment_contains_only_declared_variables(
     harness: PipelineHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "AKIA-nobody-should-see-this")
@@ -156,7 +156,7 @@ async def test_the_environment_holds_nothing_that_was_not_given(
     assert set(seen).isdisjoint(set(os.environ) - {"PATH", "HOME", "TMPDIR", "LANG", "TERM", "TZ", "PWD"})
 
 
-async def test_a_secret_goes_by_its_handle(tmp_path: Path) -> None:
+async def test_a_secret_is_passed_by_its_handle(tmp_path: Path) -> None:
     harness = PipelineHarness(tmp_path, environ={"TOKEN": "s3cret-of-the-test"})
     async with Server() as server:
         row = await harness.do(
@@ -178,7 +178,7 @@ async def test_a_secret_goes_by_its_handle(tmp_path: Path) -> None:
     await harness.close()
 
 
-async def test_the_place_of_a_secret_that_is_not_given_is_left_out(tmp_path: Path) -> None:
+async def test_the_field_of_a_missing_secret_is_omitted(tmp_path: Path) -> None:
     harness = PipelineHarness(tmp_path, servers=good_server(tmp_path))
     missing = Secret(arg="t", form="Bearer {}")
     async with Server() as server:
@@ -203,7 +203,7 @@ async def test_the_place_of_a_secret_that_is_not_given_is_left_out(tmp_path: Pat
         http("a", "http://127.0.0.1:1/", "POST", more={"body": Secret(arg="t", line=4)}),
     ],
 )
-async def test_a_secret_that_is_all_of_an_input_must_be_given(harness: PipelineHarness, step: Step) -> None:
+async def test_a_secret_that_is_a_whole_input_is_required(harness: PipelineHarness, step: Step) -> None:
     row = await harness.do(step, inputs={"t": None}, args=[Arg("t", secret=True)])
     assert row.error is not None
     assert row.error.code == "missing_argument"
@@ -220,7 +220,7 @@ async def test_a_secret_that_is_all_of_an_input_must_be_given(harness: PipelineH
         Step("a", Mcp("good.say", {"te.xt": Secret("env:TOKEN")})),
     ],
 )
-async def test_a_secret_whose_place_cannot_be_told_is_not_sent(tmp_path: Path, step: Step) -> None:
+async def test_a_secret_with_an_ambiguous_place_is_not_sent(tmp_path: Path, step: Step) -> None:
     harness = PipelineHarness(tmp_path, environ={"TOKEN": "s3cret-of-the-test"})
     row = await harness.do(step)
     assert row.error is not None
@@ -274,7 +274,7 @@ steps:
         ("no_json", ("json", "x")),
     ],
 )
-async def test_json_of_a_step_that_gave_none_fails_the_step_that_asks(
+async def test_a_reference_to_json_of_a_step_without_json_fails(
     harness: PipelineHarness, code: str, path: tuple[str, ...]
 ) -> None:
     row = await harness.do(cli("a", "echo", "plain words"), cli("b", "touch", "made", stdin=words(ref("a", *path))))
@@ -287,7 +287,7 @@ async def test_json_of_a_step_that_gave_none_fails_the_step_that_asks(
     assert not harness.made("made")
 
 
-async def test_a_path_that_is_not_there_fails_the_step(harness: PipelineHarness) -> None:
+async def test_a_path_that_does_not_exist_fails_the_step(harness: PipelineHarness) -> None:
     row = await harness.do(cli("a", "echo", '{"x": [1]}'), cli("b", "echo", words(ref("a", "json", "x", 1))))
     assert row.error is not None
     assert row.error.code == "missing_value"
@@ -310,7 +310,7 @@ async def test_a_path_that_is_not_there_fails_the_step(harness: PipelineHarness)
         (Step("b", Mcp("good.echo", {"text": words("a ", ArgRef("o"))})), "missing_argument"),
     ],
 )
-async def test_nothing_never_becomes_the_word_null(harness: PipelineHarness, step: Step, code: str) -> None:
+async def test_null_is_never_inserted_into_text(harness: PipelineHarness, step: Step, code: str) -> None:
     row = await harness.do(cli("a", "echo", '{"no": null}'), step, inputs={"o": None}, args=[Arg("o")])
     assert row.error is not None
     assert (row.error.code, "line 3" in row.error.message) == (code, True)
@@ -318,7 +318,7 @@ async def test_nothing_never_becomes_the_word_null(harness: PipelineHarness, ste
     assert len(await harness.events(row.id, Performing)) == 1
 
 
-def test_nothing_is_null_where_a_value_has_a_type() -> None:
+def test_null_is_passed_as_a_typed_value() -> None:
     made = pipeline(Step("b", Mcp("x.y", {"o": words(ArgRef("o")), "in": [words(ArgRef("o"))]})))
     effect = acting(made.steps[0], Scope(made, {"o": None}), Given(), {}, "")
     assert isinstance(effect, CallTool)
@@ -326,8 +326,8 @@ def test_nothing_is_null_where_a_value_has_a_type() -> None:
 
 
 @pytest.mark.parametrize("deep", [101, 500, 700, 20_000])
-async def test_json_that_is_nested_too_deeply_is_none(harness: PipelineHarness, deep: int) -> None:
-    """Whatever looks at it, the step fails and the run goes on as the document says."""
+async def test_json_that_is_nested_too_deeply_is_not_json(harness: PipelineHarness, deep: int) -> None:
+    """Any use of it fails the step, and the run continues as the document says."""
     nested = "[" * deep + "]" * deep
     row = await harness.do(
         python("a", f"print('[' * {deep} + ']' * {deep})", postcondition=Postcondition((JsonPath((), 1),))),
@@ -365,7 +365,7 @@ async def test_a_skipped_step_is_null_to_a_condition_and_a_failure_to_a_text(har
 
 
 async def test_a_condition_reads_only_as_far_as_it_must(harness: PipelineHarness) -> None:
-    """`$a.json` would fail the step, since a gave none; what stands before it decides already."""
+    """`$a.json` would fail the step, since `a` has no JSON; the condition is decided before it."""
     row = await harness.do(
         shell("a", "exit 3", on_error="continue"),
         cli("b", "echo", condition=Operation("&&", (Operation("!", (ref("a", "error"),)), ref("a", "json", "ok")))),
@@ -409,7 +409,7 @@ async def test_a_step_that_fails_ends_the_run(harness: PipelineHarness) -> None:
     assert not harness.made("made")
 
 
-async def test_it_may_go_on_all_the_same(harness: PipelineHarness) -> None:
+async def test_a_run_can_continue_after_a_failed_step(harness: PipelineHarness) -> None:
     row = await harness.do(
         shell("a", "exit 7", on_error="continue"),
         cli("b", "echo", "mended", condition=ref("a", "error")),
@@ -418,14 +418,14 @@ async def test_it_may_go_on_all_the_same(harness: PipelineHarness) -> None:
     assert await harness.statuses(row.id) == {"a": "failed", "b": "completed"}
 
 
-async def test_it_may_skip_the_rest(harness: PipelineHarness) -> None:
+async def test_a_failed_step_can_skip_the_rest(harness: PipelineHarness) -> None:
     row = await harness.do(shell("a", "exit 7", on_error="skip_rest"), cli("b", "touch", "made"), cli("c", "true"))
     assert row.status == "completed"
     assert await harness.statuses(row.id) == {"a": "failed", "b": "skipped", "c": "skipped"}
     assert not harness.made("made")
 
 
-async def test_the_rest_is_skipped_only_where_the_step_failed(harness: PipelineHarness) -> None:
+async def test_the_rest_is_skipped_only_if_the_step_failed(harness: PipelineHarness) -> None:
     row = await harness.do(shell("a", "exit 0", on_error="skip_rest"), cli("b", "touch", "made"))
     assert await harness.statuses(row.id) == {"a": "completed", "b": "completed"}
     assert (harness.workspace / "made").exists()
@@ -440,7 +440,7 @@ async def test_a_retry_by_a_person_does_the_failed_step_again(harness: PipelineH
     assert harness.made("made") == ["a", "b", "b"]
 
 
-async def test_a_fork_can_change_what_a_step_came_to(harness: PipelineHarness) -> None:
+async def test_a_fork_can_change_the_result_of_a_step(harness: PipelineHarness) -> None:
     row = await harness.do(
         cli("a", "echo", "old"), python("b", SHOUT, stdin=words(ref("a", "stdout"))), cli("c", "true")
     )
@@ -449,7 +449,7 @@ async def test_a_fork_can_change_what_a_step_came_to(harness: PipelineHarness) -
     assert (await harness.outputs(fork.id))["b"] == "NEW"
 
 
-async def test_what_a_person_changes_in_a_pause_holds_from_there_on(harness: PipelineHarness) -> None:
+async def test_a_value_changed_during_a_pause_applies_from_then_on(harness: PipelineHarness) -> None:
     row = await harness.do(
         cli("a", "printf", "old"),
         cli("b", "echo", words(ref("a", "stdout"), " ", ArgRef("x"))),
@@ -463,7 +463,7 @@ async def test_what_a_person_changes_in_a_pause_holds_from_there_on(harness: Pip
     assert (await harness.outputs(row.id))["b"] == "new 2\n"
 
 
-async def test_a_changed_value_of_a_name_that_a_step_has_too_is_the_arguments(harness: PipelineHarness) -> None:
+async def test_a_name_shared_by_a_step_and_an_argument_changes_the_argument(harness: PipelineHarness) -> None:
     row = await harness.do(
         cli("a", "printf", "old"),
         cli("b", "echo", words(ref("a", "stdout"), " ", ArgRef("a"))),
@@ -509,7 +509,7 @@ async def test_an_approver_sees_the_outputs_that_the_step_refers_to(harness: Pip
     assert "output of other" not in preview
 
 
-async def test_an_approver_is_told_how_much_of_an_output_is_not_shown(harness: PipelineHarness) -> None:
+async def test_an_approver_sees_how_much_of_an_output_is_not_shown(harness: PipelineHarness) -> None:
     row = await harness.do(cli("many", "seq", "1000"), cli("post", "touch", "made", approval=True))
     shown = (await harness.wait(row.id)).details["preview"]["output of many"]
     first, remark, last = re.split(r"\n(\[[^]]+\])\n", shown)
@@ -519,7 +519,7 @@ async def test_an_approver_is_told_how_much_of_an_output_is_not_shown(harness: P
     assert remark == f"[... {len(whole) - len(first) - len(last):,} more characters ...]"
 
 
-async def test_a_denial_cancels_the_run_whatever_the_step_says_about_errors(harness: PipelineHarness) -> None:
+async def test_a_denial_cancels_the_run_regardless_of_on_error(harness: PipelineHarness) -> None:
     row = await harness.do(cli("a", "touch", "made", approval=True, on_error="continue"), cli("b", "true"))
     row = await harness.decide(row.id, "deny", reason="not today")
     assert row.status == "cancelled"
@@ -533,9 +533,7 @@ async def test_a_denial_cancels_the_run_whatever_the_step_says_about_errors(harn
 @pytest.mark.parametrize(
     ("on_expiry", "status"), [("cancel", "expired"), ("deny", "cancelled"), ("hold", "awaiting_approval")]
 )
-async def test_an_approval_that_nobody_gives_ends_as_the_policy_says(
-    tmp_path: Path, on_expiry: str, status: str
-) -> None:
+async def test_an_unanswered_approval_ends_as_the_policy_says(tmp_path: Path, on_expiry: str, status: str) -> None:
     policy = {**ANYTHING, "approvals": {"expires_after": 60, "on_expiry": on_expiry}}
     harness = PipelineHarness(tmp_path, policy)
     row = await harness.do(cli("a", "touch", "made", approval=True))
@@ -637,8 +635,8 @@ async def test_a_denied_host_is_never_asked(tmp_path: Path) -> None:
     await harness.close()
 
 
-async def test_a_redirect_to_where_no_rule_leads_is_not_followed(tmp_path: Path) -> None:
-    """The first address is allowed; the second is this machine's own, by a port that no rule names."""
+async def test_a_redirect_to_a_host_without_a_rule_is_not_followed(tmp_path: Path) -> None:
+    """The first URL is allowed; the second is on this machine, with a port that no rule names."""
     async with Server() as inner, Server(redirect(inner.url("/metadata"))) as outer:
         harness = PipelineHarness(tmp_path, {"egress": {"allow": [f"GET {outer.url('/*')}"]}})
         row = await harness.do(http("a", outer.url("/")))

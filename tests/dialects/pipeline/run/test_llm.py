@@ -41,7 +41,7 @@ class Talks(PipelineHarness):
         super().__init__(folder, policy, model=model_performer(self.model), **more)
 
     def said(self, turn: int = -1) -> str:
-        """What the model was told last, in a turn."""
+        """The last message to the model in a turn."""
         return self.model.requests[turn].messages[-1].text
 
 
@@ -126,7 +126,7 @@ async def test_a_reply_beyond_the_cap_breaks_the_contract(tmp_path: Path) -> Non
 # --- tools ---
 
 
-async def test_it_calls_the_tools_that_it_may(tmp_path: Path) -> None:
+async def test_it_calls_allowed_tools(tmp_path: Path) -> None:
     harness = Talks(tmp_path, calls(("Bash", {"command": "echo hi > made; cat made"})), GOOD)
     row = await harness.do(llm("a", tools=("Bash", "Read"), max_tool_calls=2))
     assert row.status == "completed", row.error
@@ -138,7 +138,7 @@ async def test_it_calls_the_tools_that_it_may(tmp_path: Path) -> None:
     await harness.close()
 
 
-async def test_a_tool_of_a_server_is_shown_under_a_name_that_models_take(tmp_path: Path) -> None:
+async def test_a_server_tool_is_shown_under_a_name_that_models_accept(tmp_path: Path) -> None:
     harness = Talks(tmp_path, calls(("good_add", {"a": 1, "b": 2})), GOOD, servers=good_server(tmp_path))
     row = await harness.do(
         Step("m", Mcp("good.add", {"a": 1, "b": 1})), llm("a", tools=("good.add",), max_tool_calls=1)
@@ -150,7 +150,7 @@ async def test_a_tool_of_a_server_is_shown_under_a_name_that_models_take(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["Nothing", "good.nothing"])
-async def test_a_tool_that_is_not_there_fails_before_any_call(tmp_path: Path, name: str) -> None:
+async def test_a_missing_tool_fails_the_step_before_any_call(tmp_path: Path, name: str) -> None:
     harness = Talks(tmp_path, GOOD)
     row = await harness.do(llm("a", tools=("Read", name), max_tool_calls=1))
     assert row.error is not None
@@ -159,7 +159,7 @@ async def test_a_tool_that_is_not_there_fails_before_any_call(tmp_path: Path, na
     await harness.close()
 
 
-async def test_more_calls_than_it_may_fail_it_before_they_are_made(tmp_path: Path) -> None:
+async def test_calls_beyond_the_limit_fail_the_step_before_they_are_made(tmp_path: Path) -> None:
     harness = Talks(tmp_path, calls(("Bash", {"command": "echo 1 >> made"}), ("Bash", {"command": "echo 2 >> made"})))
     row = await harness.do(llm("a", tools=("Bash",), max_tool_calls=1))
     assert row.error is not None
@@ -267,7 +267,7 @@ READ = ("Read", {"path": "x"})
         ([calls(("Read", {"path": "missing"}), WRITE), calls(WRITE, first=5), GOOD], "not_found"),
     ],
 )
-async def test_it_is_not_tried_again_once_a_tool_has_done_something(
+async def test_it_is_not_retried_once_a_tool_has_changed_something(
     tmp_path: Path, lines: list[Line], code: str
 ) -> None:
     harness = Talks(tmp_path, *lines)
@@ -286,7 +286,7 @@ async def test_it_is_not_tried_again_once_a_tool_has_done_something(
 @pytest.mark.parametrize(
     "first", [[calls(READ), "no JSON"], ["no JSON"], [Says(GOOD, finish="length")], [calls(("Bash", {"command": "x"}))]]
 )
-async def test_it_is_tried_again_where_nothing_was_done(tmp_path: Path, first: list[Line]) -> None:
+async def test_it_is_retried_if_nothing_was_changed(tmp_path: Path, first: list[Line]) -> None:
     policy = {**ANYTHING, "commands": {"ask": ["*"]}}
     harness = Talks(tmp_path, *first, *(["no JSON"] if len(first) == 1 else []), GOOD, policy=policy)
     (harness.workspace / "x").write_text("text")

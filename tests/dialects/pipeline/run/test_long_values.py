@@ -1,4 +1,4 @@
-"""Arguments and outputs that are longer than a program can be given."""
+"""Arguments and outputs that are too long to pass to a program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.dialects.pipeline.harness import PipelineHarness, cli, python, ref, s
 
 
 @pytest.mark.parametrize("value", ["x" * 300_000, "a\0b", ["x" * 60_000] * 5])
-async def test_an_argument_that_no_variable_can_hold_is_left_to_those_who_refer_to_it(
+async def test_an_argument_too_long_for_a_variable_is_passed_only_by_reference(
     harness: PipelineHarness, value: str | list[str]
 ) -> None:
     row = await harness.do(

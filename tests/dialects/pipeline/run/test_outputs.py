@@ -1,4 +1,4 @@
-"""Output contracts and the cap on what is kept, with real processes and a real server."""
+"""Output contracts and the cap on kept output, with real processes and a real server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def message(row: RunRow) -> str:
 # --- the cap ---
 
 
-async def test_what_is_beyond_the_cap_is_cut_and_said_to_be(harness: PipelineHarness) -> None:
+async def test_output_beyond_the_cap_is_cut_and_marked(harness: PipelineHarness) -> None:
     row = await harness.do(cli("a", "printf", "%s", "0123456789abcdef" * 4), options={"max_output": 16})
     outcome = await commanded(harness, row.id)
     assert row.status == "completed"
@@ -53,7 +53,7 @@ async def test_what_is_beyond_the_cap_is_cut_and_said_to_be(harness: PipelineHar
 async def test_the_cap_by_default_and_at_most(
     harness: PipelineHarness, option: int | None, of_step: int | None, kept: int
 ) -> None:
-    """Far more than a pipe holds: it is read to its end all the same."""
+    """Far more than a pipe buffers, yet it is read to the end."""
     row = await harness.do(
         python("a", "import sys; sys.stdout.write('x' * 600_000); sys.stderr.write('y' * 600_000)",
                output=Output("text", max_bytes=of_step)),
@@ -69,7 +69,7 @@ async def test_json_that_was_cut_breaks_its_contract(harness: PipelineHarness) -
     assert message(row) == "Step a failed: Output contract violated: it is not JSON: its output was cut at the limit"
 
 
-async def test_an_error_output_that_was_cut_does_not(harness: PipelineHarness) -> None:
+async def test_a_truncated_error_output_does_not_break_the_contract(harness: PipelineHarness) -> None:
     script = "echo '{\"ok\": true}'; head -c 5000 /dev/zero | tr '\\0' e >&2"
     row = await harness.do(shell("a", script, output=Output("json")), options={"max_output": 64})
     assert row.status == "completed", row.error
@@ -79,7 +79,7 @@ async def test_an_error_output_that_was_cut_does_not(harness: PipelineHarness) -
 # --- contracts ---
 
 
-async def test_words_are_no_json(harness: PipelineHarness) -> None:
+async def test_plain_words_are_not_json(harness: PipelineHarness) -> None:
     async with Server(answer("plain words")) as server:
         row = await harness.do(
             cli("a", "echo", "plain words", output=Output("json"), on_error="continue"),
@@ -90,7 +90,7 @@ async def test_words_are_no_json(harness: PipelineHarness) -> None:
     assert reasons["a"].startswith("Output contract violated: it is not JSON")
 
 
-async def test_every_mismatch_is_told_and_the_value_is_kept(harness: PipelineHarness) -> None:
+async def test_every_mismatch_is_reported_and_the_value_is_kept(harness: PipelineHarness) -> None:
     row = await harness.do(cli("a", "echo", '{"id": "five", "name": 5}', output=Output("json", OBJECT)))
     assert message(row).startswith("Step a failed: Output contract violated: $.id: ")
     assert "$.name: 5 is not of type 'string'" in message(row)
@@ -101,7 +101,7 @@ async def test_every_mismatch_is_told_and_the_value_is_kept(harness: PipelineHar
 
 
 async def test_the_value_of_a_refused_request_is_kept_too(harness: PipelineHarness) -> None:
-    """Where a postcondition names the status, the contract is looked at first."""
+    """If a postcondition names the status, the contract is checked first."""
     async with Server(answer('{"error": "unprocessable"}', 422)) as server:
         row = await harness.do(
             http("a", server.url(), output=Output("json", OBJECT), on_error="continue"),
@@ -114,7 +114,7 @@ async def test_the_value_of_a_refused_request_is_kept_too(harness: PipelineHarne
 
 
 @pytest.mark.parametrize("text", ["null", " null\n", "false", "0", '""', "[]"])
-async def test_null_and_its_like_are_json(harness: PipelineHarness, text: str) -> None:
+async def test_null_and_other_scalars_are_json(harness: PipelineHarness, text: str) -> None:
     row = await harness.do(
         cli("a", "printf", "%s", text, output=Output("json")),
         shell("b", 'echo "=$(cat)"', stdin=words(ref("a", "json"))),
@@ -124,7 +124,7 @@ async def test_null_and_its_like_are_json(harness: PipelineHarness, text: str) -
     assert (await harness.outputs(row.id))["b"] == f"={shown}\n"
 
 
-async def test_one_schema_does_not_know_another(harness: PipelineHarness) -> None:
+async def test_schemas_are_independent_of_each_other(harness: PipelineHarness) -> None:
     same_id = {"$id": "https://example.com/one", "type": "object"}
     other = {"$id": "https://example.com/one", "type": "array"}
     row = await harness.do(
@@ -152,7 +152,7 @@ async def test_schemas_are_of_2019_09_unless_they_say_otherwise(
     assert row.status == ("completed" if fits else "failed")
 
 
-async def test_a_text_contract_is_never_read_as_json(harness: PipelineHarness) -> None:
+async def test_a_text_contract_is_never_parsed_as_json(harness: PipelineHarness) -> None:
     row = await harness.do(
         cli("a", "echo", "[1]", output=Output("text")),
         cli("b", "echo", words(ref("a", "json"))),
@@ -164,7 +164,7 @@ async def test_a_text_contract_is_never_read_as_json(harness: PipelineHarness) -
 BROKEN = b'{"name": "a\xffb"}'
 
 
-async def test_what_was_printed_and_cut_before_a_command_was_ended_is_no_json(harness: PipelineHarness) -> None:
+async def test_truncated_output_of_a_killed_command_is_not_json(harness: PipelineHarness) -> None:
     printing = "import time; print('12345', flush=True); time.sleep(60)"
     row = await harness.do(
         python("a", printing, timeout=1.0, effect="read", output=Output("json", max_bytes=2), on_error="continue"),
@@ -175,8 +175,8 @@ async def test_what_was_printed_and_cut_before_a_command_was_ended_is_no_json(ha
     assert (await harness.outputs(row.id))["a"] == "12"
 
 
-async def test_bytes_that_are_no_text_are_no_json(harness: PipelineHarness) -> None:
-    """They are replaced where the output is shown, so a value with them in it would be another than was sent."""
+async def test_invalid_utf_8_is_not_json(harness: PipelineHarness) -> None:
+    """Invalid bytes are replaced in the output, so a value with them would differ from what was sent."""
     printing = f"import sys; sys.stdout.buffer.write({BROKEN!r})"
     async with Server(answer(BROKEN)) as server:
         for step in (python("a", printing, output=Output("json")), http("a", server.url(), output=Output("json"))):
@@ -189,7 +189,7 @@ async def test_bytes_that_are_no_text_are_no_json(harness: PipelineHarness) -> N
             assert (await harness.outputs(row.id))["a"] == '{"name": "a\ufffdb"}'
 
 
-async def test_what_is_text_in_another_charset_is_json_all_the_same(harness: PipelineHarness) -> None:
+async def test_json_in_another_charset_is_decoded(harness: PipelineHarness) -> None:
     named = answer('{"name": "ü"}'.encode("latin-1"), headers=[("Content-Type", "application/json; charset=latin-1")])
     async with Server(named) as server:
         row = await harness.do(
@@ -199,7 +199,7 @@ async def test_what_is_text_in_another_charset_is_json_all_the_same(harness: Pip
     assert (await harness.outputs(row.id))["b"] == "ü\n"
 
 
-async def test_what_a_command_printed_before_it_was_ended_is_no_json_either(harness: PipelineHarness) -> None:
+async def test_invalid_utf_8_from_a_killed_command_is_not_json(harness: PipelineHarness) -> None:
     printing = f"import sys, time; sys.stdout.buffer.write({BROKEN!r}); sys.stdout.flush(); time.sleep(60)"
     row = await harness.do(
         python("a", printing, timeout=5.0, effect="read", on_error="continue"),
@@ -217,7 +217,7 @@ async def test_a_result_of_a_tool_beyond_the_cap_is_cut_without_a_word_in_it() -
     assert violations(step.output, result) == ["it is not JSON: its output was cut at the limit"]
 
 
-def test_the_tool_of_a_model_promises_nothing() -> None:
+def test_a_tool_called_by_a_model_has_no_contract() -> None:
     step = Step("a", Llm("default", words("Guess.")), output=Output("json", {"type": "object"}))
     assert broken(step, ToolResult("written")) == ""
     assert "it is not JSON" in broken(Step("a", Mcp("t.give", {}), output=Output("json")), ToolResult("written"))

@@ -1,4 +1,4 @@
-"""What must hold after a step: the table of assertions, and steps that are checked by them."""
+"""Postconditions: the table of assertions, and steps that are checked by them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_failure_counts_more_than_missing_evidence() -> None:
     assert report.plain()["metadata"] == {"owner": "us"}
 
 
-def test_texts_are_masked_in_a_report() -> None:
+def test_strings_are_masked_in_a_report() -> None:
     wanted = path("a", equals={"t": "hidden wish", "n": 1})
     report = check(
         Postcondition((wanted, DomContains("hidden text"))), Evidence(html="", json={"a": ["hidden fact", 2]})
@@ -118,7 +118,7 @@ async def test_a_status_that_a_postcondition_names_is_what_decides(
     assert row.error is None or row.error.code == "postcondition_failed"
 
 
-async def test_another_postcondition_makes_no_success_of_a_status(harness: PipelineHarness) -> None:
+async def test_another_postcondition_does_not_excuse_an_error_status(harness: PipelineHarness) -> None:
     async with Server(answer('{"ok": true}', 500)) as server:
         row = await harness.do(http("a", server.url(), postcondition=Postcondition((path("ok", equals=True),))))
     assert row.error is not None
@@ -161,7 +161,7 @@ async def test_missing_evidence_asks_a_person_and_never_repeats_the_effect(
 
 
 @pytest.mark.parametrize(("on_expiry", "ends"), [("cancel", "expired"), ("deny", "completed")])
-async def test_missing_evidence_that_nobody_looks_at_ends_as_the_policy_says(
+async def test_missing_evidence_that_is_never_reviewed_ends_as_the_policy_says(
     tmp_path: Path, on_expiry: str, ends: str
 ) -> None:
     harness = PipelineHarness(tmp_path, {**ANYTHING, "approvals": {"expires_after": 60, "on_expiry": on_expiry}})
@@ -177,10 +177,8 @@ async def test_missing_evidence_that_nobody_looks_at_ends_as_the_policy_says(
 
 
 @pytest.mark.parametrize("body", [b"<p>" + b"x" * 40_000 + b"CREATED</p>", b"<p>\xff</p>"])
-async def test_a_page_of_which_not_all_can_be_seen_is_looked_at_by_a_person(
-    harness: PipelineHarness, body: bytes
-) -> None:
-    """The text may stand where nobody has read, so it is not sent again either."""
+async def test_an_incomplete_page_is_reviewed_by_a_person(harness: PipelineHarness, body: bytes) -> None:
+    """The text may be in the missing part, so the request is not sent again either."""
     async with Server(answer(body, 200, [("Content-Type", "text/html")])) as server:
         created = Postcondition((DomContains("CREATED"),))
         row = await harness.do(http("a", server.url(), "POST", postcondition=created, retry=Retry(3, 0.0)))

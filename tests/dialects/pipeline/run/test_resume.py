@@ -1,4 +1,4 @@
-"""A run that is killed anywhere goes on where it was: nothing is done twice without a person's word."""
+"""A run that is killed anywhere continues where it was: nothing is done twice without a person's decision."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def child(folder: Path, run: str, *how: str) -> subprocess.Popen[bytes]:
 
 
 async def settle(harness: PipelineHarness, run: str) -> int:
-    """Drives to the end, and says of what is in doubt what the file shows. How often it was asked."""
+    """Drives to the end and resolves doubts by what the file shows. Returns how often it was asked."""
     doubts = 0
     row = await harness.service.drive(run)
     while row.status == "awaiting_approval":
@@ -127,7 +127,7 @@ async def test_killed_at_every_write(when: str, tmp_path: Path) -> None:
     assert doubted > 0 or not THOROUGH, "some command must have been caught half done"
 
 
-async def test_a_command_that_was_cut_down_is_a_persons_to_decide(tmp_path: Path) -> None:
+async def test_a_person_decides_about_a_killed_command(tmp_path: Path) -> None:
     """The process is killed while a step runs: its children are dead, and the step is never repeated by itself."""
     run = await begun(tmp_path / "slow", "slow")
     made = tmp_path / "slow" / "workspace" / "made"
@@ -198,7 +198,7 @@ async def test_a_checkpoint_keeps_what_a_person_changed_and_what_came_last(harne
     assert (await harness.result(row.id))["step"] == "a"
 
 
-async def test_what_is_resumed_begins_at_the_last_checkpoint(harness: PipelineHarness) -> None:
+async def test_a_resumed_run_starts_at_the_last_checkpoint(harness: PipelineHarness) -> None:
     steps = [shell(f"s{n}", f"echo {n} >> made; echo out {n}") for n in range(9)]
     row = await harness.do(
         *steps,
@@ -226,7 +226,7 @@ async def test_a_fork_before_a_checkpoint_works(harness: PipelineHarness) -> Non
 # --- tried again by a person ---
 
 
-async def test_a_retry_takes_up_the_step_that_ended_the_run_and_no_other(harness: PipelineHarness) -> None:
+async def test_a_retry_repeats_only_the_step_that_ended_the_run(harness: PipelineHarness) -> None:
     row = await harness.do(
         shell("passed_over", "exit 3", on_error="continue"),
         shell("once", "echo once >> made"),

@@ -1,4 +1,4 @@
-"""Attempts of one step: which failures are tried again, when, and what is told of it."""
+"""Attempts of one step: which failures are retried, when, and what is recorded."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_command_is_tried_until_it_succeeds(harness: PipelineHarness) ->
     assert (first["number"], first["code"], second["number"]) == (1, "exit_code", 2)
 
 
-async def test_it_has_no_more_attempts_than_it_may(harness: PipelineHarness) -> None:
+async def test_it_makes_no_more_attempts_than_allowed(harness: PipelineHarness) -> None:
     row = await harness.do(shell("a", ONCE_MORE.format(9), retry=AT_ONCE))
     assert row.status == "failed"
     assert harness.made("made") == ["try"] * 3
@@ -126,7 +126,7 @@ async def test_a_broken_contract_and_a_postcondition_are_failures_like_others(ha
         (hang, "GET", 3),
     ],
 )
-async def test_what_may_have_happened_elsewhere_is_not_sent_again(
+async def test_an_effect_that_may_have_happened_is_not_repeated(
     harness: PipelineHarness, handler: Handler, method: str, requests: int
 ) -> None:
     async with Server(handler) as server:
@@ -135,7 +135,7 @@ async def test_what_may_have_happened_elsewhere_is_not_sent_again(
         assert len(server.requests) == requests
 
 
-async def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
+async def test_a_refusal_is_not_retried(tmp_path: Path) -> None:
     harness = PipelineHarness(tmp_path, {**ANYTHING, "commands": {"deny": ["rm *"]}})
     row = await harness.do(cli("a", "rm", "-rf", ".", retry=AT_ONCE))
     assert row.error is not None
@@ -160,7 +160,7 @@ async def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
         (Step("a", Mcp("nobody.home", {}), retry=AT_ONCE), "no_such_tool"),
     ],
 )
-async def test_what_would_only_be_refused_again_is_not_tried_again(tmp_path: Path, step: Step, code: str) -> None:
+async def test_a_failure_that_would_be_refused_again_is_not_retried(tmp_path: Path, step: Step, code: str) -> None:
     harness = PipelineHarness(tmp_path, environ={"TOKEN": "s3cret-of-the-test"})
     (harness.workspace / "link").symlink_to(tmp_path)
     row = await harness.do(step)
@@ -211,7 +211,7 @@ async def test_a_tool_whose_server_failed_in_the_call_is_in_doubt_and_not_called
     await harness.close()
 
 
-async def test_what_can_only_fail_again_is_not_tried_again(harness: PipelineHarness) -> None:
+async def test_a_failure_that_can_only_recur_is_not_retried(harness: PipelineHarness) -> None:
     missing = cli("a", "echo", words(ArgRef("x")), retry=AT_ONCE)
     nowhere = http("a", words("http://", ArgRef("x")), retry=AT_ONCE)
     for step, inputs, code in ((missing, {}, "missing_argument"), (nowhere, {"x": "[bad"}, "bad_url")):
@@ -247,7 +247,7 @@ async def test_what_was_done_is_not_done_again_because_its_output_was_cut(harnes
 
 
 async def test_the_attempts_of_a_step_share_their_key(harness: PipelineHarness) -> None:
-    """A service that knows a key does nothing twice, and what looked like a failure may have been none."""
+    """A service that knows the key does nothing twice, even if a success looked like a failure."""
     script = "printenv CUEBOOK_IDEMPOTENCY_KEY >> made; test $(wc -l < made) -ge {}"
     async with Server(answer("", 503), answer()) as server:
         steps = (

@@ -1,4 +1,4 @@
-"""What a check finds in a program, by its line and code."""
+"""Findings in a program, by line and code."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PYTHON = "```python\n@playbook\nasync def X(a: int) -> int:\n    return a\n```\n
         ("- 01:YLD for A", ""),
     ],
 )
-def test_what_a_line_names_is_there_and_fits(line: str, code: str) -> None:
+def test_names_in_a_line_must_exist_and_match(line: str, code: str) -> None:
     text = listing(line, "- 02:RET").replace("## Main", f"{PYTHON}## Main")
     assert found(text) == ([(11, code)] if code else [])
 
@@ -75,12 +75,14 @@ def test_what_a_line_names_is_there_and_fits(line: str, code: str) -> None:
         ("Any", "5", []),
     ],
 )
-def test_what_is_returned_has_a_value_of_its_type(returns: str, text: str, findings: list[tuple[int, str]]) -> None:
+def test_a_returned_value_must_exist_and_have_the_declared_type(
+    returns: str, text: str, findings: list[tuple[int, str]]
+) -> None:
     made = listing("- 01:EXE $n = 1", f"- 02:RET {text}").replace("## Main", f"## Main() -> {returns}")
     assert found(made) == findings
 
 
-def test_a_section_with_too_many_signs_is_a_section_all_the_same() -> None:
+def test_a_section_with_too_many_signs_is_still_a_section() -> None:
     assert found(listing("- 01:RET").replace("### Steps", "#### Steps")) == [(5, "SECTION_LEVEL")]
 
 
@@ -89,20 +91,20 @@ def test_a_trigger_with_an_unknown_code_is_an_error() -> None:
     assert [(one.line, one.code, one.severity) for one in check(text, "a.pbasm")] == [(5, "UNKNOWN_TRIGGER", "error")]
 
 
-def test_metadata_that_is_not_closed_is_told() -> None:
+def test_unclosed_metadata_is_reported() -> None:
     text = listing("- 01:RET").replace("## Main", "## Main\n\nmetadata:\npublic: true\ncolour: red")
     assert found(text) == [(4, "OPEN_METADATA")]
     assert found(text.replace("colour: red", "colour: red\n---")) == []
     assert found(text.replace("public", "  public").replace("colour", "  colour")) == []
 
 
-def test_what_another_agent_keeps_to_itself_cannot_be_called() -> None:
+def test_a_private_playbook_of_another_agent_cannot_be_called() -> None:
     text = listing("- 01:QUE B.Help()", "- 02:QUE Help()", "- 03:QUE C.Go()", "- 04:RET", "# B", "## Help", "Help.")
     assert found(text) == [(6, "PRIVATE_PLAYBOOK"), (7, "PRIVATE_PLAYBOOK"), (8, "UNKNOWN_AGENT")]
     assert found(text.replace("## Help", "## Help\npublic: true")) == [(8, "UNKNOWN_AGENT")]
 
 
-def test_a_program_that_nothing_starts_is_odd_unless_others_start_it() -> None:
+def test_a_program_that_nothing_starts_is_warned_about_unless_others_start_it() -> None:
     text = "# A\n## Main\n### Steps\n- 01:RET\n"
     assert found(text) == [(None, "NO_BEGINNING")]
     assert found(text.replace("# A\n", "# A\nstartup_mode: standby\n", 1)) == []
@@ -113,7 +115,7 @@ def test_a_source_is_noted_as_not_compiled() -> None:
     assert found(SOURCE, "help.pb") == notes
 
 
-def test_what_cannot_be_parsed_is_found_with_what_is_odd() -> None:
+def test_parse_errors_and_warnings_are_both_findings() -> None:
     assert found("words\n# A\n## P(*)\n") == [(1, "STRAY_TEXT"), (3, "SIGNATURE")]
 
 
@@ -127,7 +129,7 @@ def test_findings_are_sarif_too() -> None:
     assert (result["ruleId"], result["level"]) == ("DANGLING_JUMP", "error")
 
 
-def test_a_slip_in_the_first_number_is_named_by_its_line() -> None:
+def test_a_mistake_in_the_first_number_is_reported_with_its_line() -> None:
     text = (
         "# A\n## Main() -> None\n### Triggers\n- T1:BGN At the beginning\n### Steps\n- 0l:EXE $a:int = 1\n- 02:RET $a\n"
     )
@@ -136,7 +138,7 @@ def test_a_slip_in_the_first_number_is_named_by_its_line() -> None:
     assert "UNNUMBERED_STEP" not in {finding.code for finding in check(text.replace("02:RET", "then"), "slip.pbasm")}
 
 
-def test_a_code_that_is_too_long_is_told_by_the_codes_there_are() -> None:
+def test_an_overlong_code_is_reported_with_the_known_codes() -> None:
     text = "# A\n## Main() -> None\n### Triggers\n- T1:BGN At the beginning\n### Steps\n- 01:EXE $x:int = 1\n- 02:YLDD for exit\n"
     found = {finding.code: finding for finding in check(text, "slip.pbasm")}["UNNUMBERED_STEP"]
     assert (found.line, found.message) == (

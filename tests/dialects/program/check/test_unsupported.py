@@ -1,4 +1,4 @@
-"""What the format has and the runtime does not fails before anything runs, with its line; what surprises is warned of."""
+"""Unsupported features of the format fail before anything runs, with their line; surprises are warned about."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_it_is_an_error_with_its_line_and_nothing_runs(code: str, text: st
     ],
     ids=["a question and its answer", "one person", "a name of its own"],
 )
-def test_what_works_is_no_error(text: str) -> None:
+def test_supported_features_are_not_errors(text: str) -> None:
     assert [one.code for one in check(text, "a.pbasm") if one.severity == "error"] == []
 
 
@@ -93,7 +93,7 @@ def test_a_playbook_that_calls_itself_shares_its_variables() -> None:
 @pytest.mark.parametrize(
     ("placeholder", "codes"), [("{timestamp.date()}", 1), ("{$x.upper()}", 1), ("{$x}", 0), ("{Joke()}", 0)]
 )
-def test_a_placeholder_that_is_never_filled_in_is_warned_of(placeholder: str, codes: int) -> None:
+def test_a_placeholder_that_is_never_filled_in_is_warned_about(placeholder: str, codes: int) -> None:
     text = f"{HEAD}\n## Joke($x:str) -> str\nTell one: {placeholder}\n"
     found = [one.code for one in check(text, "a.pbasm") if one.code == "UNKNOWN_PLACEHOLDER"]
     assert found == ["UNKNOWN_PLACEHOLDER"] * codes

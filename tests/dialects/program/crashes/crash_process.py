@@ -1,7 +1,7 @@
 """A process that drives a program and kills itself at its N-th write: `crash_process.py FOLDER RUN WHEN N`.
 
 The program has one of each: a user who is asked, Python that calls a listing, calls that run at the same time, a trigger, a
-loop, a reply that is refused, and checkpoints in between. What its model says depends on nothing but what it is shown.
+loop, a reply that is refused, and checkpoints in between. The model's replies depend only on the prompts.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def Both(word: str) -> str:
 
 
 def said(request: Any) -> str:
-    """By what is to be executed."""
+    """The reply for the line to be executed."""
     shown = "\n".join(turn.text for turn in request.messages)
     last = request.messages[-1].text
     head = "recap – so\nplan – so\n"
@@ -90,7 +90,7 @@ def service_on(store: Store) -> Service:
 
 
 async def settle(service: Service, run: str) -> str:
-    """Drives a run to its end; the user says what the program asks for."""
+    """Drives a run to its end; the user answers every question."""
     while True:
         row = await service.drive(run)
         waits = await service.waits(run)

@@ -1,7 +1,7 @@
-"""A process that drives the program of `crash_process` and is killed in the midst of something: `kill_process.py FOLDER RUN WHERE`.
+"""A process that drives the program of `crash_process` and is killed in the middle of an action: `kill_process.py FOLDER RUN WHERE`.
 
 WHERE is `python:1` or `python:2` (while the process of a Python playbook runs, the first or the second time), `between` (one
-of two concurrent calls has ended, the other has not), or `stream` (a model has said something, and is still writing).
+of two concurrent calls has ended, the other has not), or `stream` (a model has started its reply and is still writing).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def die() -> NoReturn:
 
 
 class Dying:
-    """A sandbox whose n-th process is started, and then this one is gone."""
+    """A sandbox that kills this process once its n-th process has started."""
 
     def __init__(self, sandbox: Sandbox, number: int) -> None:
         self._sandbox, self._left = sandbox, number
@@ -47,7 +47,7 @@ class Dying:
 
 
 class Logged:
-    """The replies of `crash_process`, with a file that says for which playbook each was given."""
+    """The replies of `crash_process`, with a log of the playbook of each."""
 
     def __init__(self, path: Path, where: str = "") -> None:
         self._path, self._where = path, where

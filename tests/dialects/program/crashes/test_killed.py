@@ -1,4 +1,4 @@
-"""A process that is killed in the midst of something leaves a run that another one takes to the same end."""
+"""A process that is killed in the middle of an action leaves a run that another one completes in the same way."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.kernel.engine.test_crashes import ROOT
 
 @pytest.fixture(autouse=True)
 def early_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the process that is killed."""
+    """The same setting as in the killed process."""
     monkeypatch.setattr(machine, "CHECKPOINT_EVERY", 3)
 
 
 async def killed(folder: Path, where: str) -> tuple[SqliteStore, str]:
-    """A run whose process is gone."""
+    """A run whose process was killed."""
     store = SqliteStore(folder / "store.db")
     service = service_on(store, folder)
     run = await begun(service)
@@ -41,7 +41,7 @@ async def killed(folder: Path, where: str) -> tuple[SqliteStore, str]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("where", ["python:1", "python:2", "between", "stream"])
-async def test_killed_in_the_midst_and_taken_to_the_same_end(where: str, tmp_path: Path) -> None:
+async def test_a_killed_run_ends_the_same_way(where: str, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     whole.mkdir()
     broken.mkdir()

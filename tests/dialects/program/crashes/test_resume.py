@@ -1,4 +1,4 @@
-"""A program that is stopped at any write of its journal is taken up again, and ends as if nothing had happened."""
+"""A program that is stopped at any journal write is resumed and ends as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def begun(service: Service) -> str:
 
 
 async def picture(service: Service, run: str) -> dict[str, Any]:
-    """What must be equal, no matter what happened to the process."""
+    """Everything that must be equal, no matter what happened to the process."""
     entries = [entry async for entry in service.entries(run)]
     shown = ProgramConversation.of(entries)
     return {

@@ -1,4 +1,4 @@
-"""What people do with a run of a program: pause it at a line, change a variable, fork it, cancel it, retry it."""
+"""Interventions in a run of a program: pausing at a line, changing a variable, forking, cancelling, retrying."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_a_run_that_waits_for_the_user_is_cancelled() -> None:
     assert (await service.drive(run)).status == "cancelled"
 
 
-async def test_a_model_that_fails_fails_the_run_and_a_retry_goes_on_there() -> None:
+async def test_a_model_failure_fails_the_run_and_a_retry_continues_there() -> None:
     text = program("- 01:QUE $a:int = One()\n- 02:QUE $b:int = Two()\n- 03:YLD for call\n- 04:RET [$a, $b]", PAIR)
     asked: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Calls that run at once, and calls that must not: what they share, what they leave behind, and where they end."""
+"""Calls that run concurrently, and calls that must not: shared variables, results and limits."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ AGAIN = "## Again() -> None\n### Steps\n- 01:QUE Again()\n- 02:QUE Again()\n- 03
 """A playbook that shares no variable with itself: both its calls may run at once."""
 
 
-async def test_a_playbook_that_calls_itself_twice_for_ever_is_stopped() -> None:
+async def test_a_playbook_that_calls_itself_twice_forever_is_stopped() -> None:
     run = await played(program("- 01:QUE Again()\n- 02:YLD for call\n- 03:RET 1", AGAIN), max_lines=200)
     assert run.error.code == "livelock"
     assert "200 lines" in run.error.message
     assert len(run.seen.calls) <= 200
 
 
-async def test_calls_beside_each_other_are_as_deep_as_their_callers() -> None:
+async def test_concurrent_calls_count_the_depth_of_their_callers() -> None:
     said = [reply('`Return[]` `Var[$__, "s"]`')]
     more = (
         "## Down($n:int) -> None\n### Steps\n- 01:QUE Down($n + 1)\n- 02:QUE Leaf()\n- 03:YLD for call\n- 04:RET\n\n"
@@ -43,7 +43,7 @@ MAIL = (
 )
 
 
-async def test_messages_of_calls_beside_each_other_arrive() -> None:
+async def test_messages_of_concurrent_calls_arrive() -> None:
     text = program(
         '- 01:QUE Order("tea")\n- 02:QUE Order("cake")\n- 03:YLD for call\n- 04:YLD for agent Kitchen\n- 05:RET 1',
         f"## Order($m:str) -> None\n### Steps\n- 01:QUE Say(Kitchen, $m)\n- 02:YLD for call\n- 03:RET\n\n{MAIL}",
@@ -63,7 +63,7 @@ async def test_messages_of_calls_beside_each_other_arrive() -> None:
     assert shown.index("Desk: tea") < shown.index("Desk: cake")
 
 
-async def test_types_that_calls_beside_each_other_declare_are_kept() -> None:
+async def test_types_declared_by_concurrent_calls_are_kept() -> None:
     text = program(
         '- 01:QUE One()\n- 02:QUE Two()\n- 03:YLD for call\n- 04:EXE $one = "5"\n- 05:RET $one',
         "## One() -> None\n### Steps\n- 01:EXE $one:int = 1\n- 02:RET\n\n## Two() -> None\n### Steps\n- 01:EXE $two:int = 2\n- 02:RET\n",
@@ -74,7 +74,7 @@ async def test_types_that_calls_beside_each_other_declare_are_kept() -> None:
 ALARM = "## Alarm() -> None\n### Triggers\n- T1:CND When $x > 15\n### Steps\n- 01:EXE $alarm:int = 1\n- 02:RET\n"
 
 
-async def test_a_trigger_that_a_call_beside_others_sets_off_is_fired_once() -> None:
+async def test_a_trigger_set_off_by_a_concurrent_call_fires_once() -> None:
     text = program(
         "- 01:QUE One()\n- 02:QUE Two()\n- 03:YLD for call\n- 04:RET $alarm",
         "## One() -> None\n### Steps\n- 01:QUE $x:int = Get()\n- 02:RET\n\n## Two() -> None\n### Steps\n- 01:RET\n\n"
@@ -85,7 +85,7 @@ async def test_a_trigger_that_a_call_beside_others_sets_off_is_fired_once() -> N
     assert run.seen.triggers == ["Alarm:T1"]
 
 
-async def test_a_trigger_of_two_variables_that_two_calls_set_is_fired() -> None:
+async def test_a_trigger_on_two_variables_set_by_two_calls_fires() -> None:
     text = program(
         "- 01:QUE One()\n- 02:QUE Two()\n- 03:YLD for call\n- 04:EXE $z:int = 1\n- 05:RET $alarm",
         "## One() -> None\n### Steps\n- 01:EXE $x:int = 20\n- 02:RET\n\n## Two() -> None\n### Steps\n- 01:EXE $y:int = 20\n"
@@ -99,7 +99,7 @@ async def test_a_trigger_of_two_variables_that_two_calls_set_is_fired() -> None:
 # --- what they share ---
 
 
-async def test_calls_that_count_the_same_variable_run_one_after_the_other() -> None:
+async def test_calls_that_increment_the_same_variable_run_one_after_another() -> None:
     text = program(
         "- 01:EXE $n:int = 0\n- 02:QUE Inc()\n- 03:QUE Inc()\n- 04:QUE Inc()\n- 05:YLD for call\n- 06:RET $n",
         "## Inc() -> None\n### Steps\n- 01:EXE $n = $n + 1\n- 02:RET\n",
@@ -135,7 +135,7 @@ async def test_the_value_before_is_a_value_that_was_set() -> None:
     assert run.result["value"] == run.variables()["s"] == "old"
 
 
-async def test_a_call_that_reads_inside_what_another_ones_result_is_waits() -> None:
+async def test_a_call_that_reads_part_of_another_result_waits() -> None:
     text = program(
         "- 01:EXE $a:int = 1\n- 02:QUE $a = Five()\n- 03:QUE $b:int = Twice()\n- 04:YLD for call\n- 05:RET $b",
         "## Five() -> int\n### Steps\n- 01:RET 5\n\n## Twice() -> int\n### Steps\n- 01:RET $a * 2\n",
@@ -143,7 +143,7 @@ async def test_a_call_that_reads_inside_what_another_ones_result_is_waits() -> N
     assert (await played(text)).result["value"] == 10
 
 
-async def test_the_result_of_the_call_before_is_given_to_the_next_one() -> None:
+async def test_the_result_of_a_call_is_passed_to_the_next_one() -> None:
     text = program(
         '- 01:EXE $hello:str = "hi"\n- 02:QUE F()\n- 03:QUE Say(user, $hello)\n- 04:QUE $b:int = G($_)\n- 05:YLD for call\n'
         "- 06:RET $b",
@@ -154,8 +154,8 @@ async def test_the_result_of_the_call_before_is_given_to_the_next_one() -> None:
     assert run.messages == ["hi"]
 
 
-async def test_variables_that_models_set_at_once_are_told_of_and_agree_with_what_is_shown() -> None:
-    """No line says that the two calls set it: they run at once."""
+async def test_variables_that_models_set_concurrently_are_warned_about_and_shown_consistently() -> None:
+    """No line declares that both calls set it, so they run concurrently."""
     both = asyncio.Barrier(2)
 
     async def said(request: Any) -> str:
@@ -173,7 +173,7 @@ async def test_variables_that_models_set_at_once_are_told_of_and_agree_with_what
     assert any("concurrent calls have set $z" in one for one in run.seen.warnings)
 
 
-async def test_python_playbooks_whose_calls_share_a_variable_run_one_after_the_other() -> None:
+async def test_python_playbooks_whose_calls_share_a_variable_run_one_after_another() -> None:
     source = (
         "@playbook\nasync def A() -> int:\n    return await Count()\n\n"
         "@playbook\nasync def B() -> int:\n    return await Count()\n"

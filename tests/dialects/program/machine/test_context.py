@@ -1,4 +1,4 @@
-"""What a model is shown: the same size however long a program runs, and of a call that has ended only what it came to."""
+"""The context of a model: its size is bounded however long a program runs, and a finished call is shown only by its result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_a_long_loop_is_shown_in_the_same_size() -> None:
     assert "turns before these" in played.prompt(149)
 
 
-async def test_the_beginning_stays_as_it_is() -> None:
+async def test_the_beginning_of_the_context_never_changes() -> None:
     text = program(
         "- 01:CND While it goes on\n  - 01.01:QUE Say(user, Ask)\n  - 01.02:YLD for user\n  - 01.03:JMP 01\n- 02:RET"
     )
@@ -50,7 +50,7 @@ async def test_the_beginning_stays_as_it_is() -> None:
     assert grown >= 35, "most turns only add to what was shown before"
 
 
-async def test_a_call_that_has_ended_is_its_summary_and_its_result() -> None:
+async def test_a_finished_call_is_shown_as_its_summary_and_result() -> None:
     text = program(
         '- 01:QUE $x:int = Deep(word="w")\n- 02:YLD for call\n- 03:EXE Judge $y:int\n- 04:RET $y',
         "## Deep($word:str) -> int\nA deep one.\n### Steps\n- 01:EXE Find $secret:int\n- 02:RET $secret\n",

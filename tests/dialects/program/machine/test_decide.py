@@ -1,4 +1,4 @@
-"""What is a matter of meaning goes to a model, and what is written out does not: dates, texts beside numbers, switches, types."""
+"""Matters of interpretation go to a model, explicit values do not: dates, strings next to numbers, switches, types."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ async def played(text: str, says: Any = (), **options: Any) -> Played:
     ("line", "returns"),
     [("- 01:EXE $d:str = 2024-11-12\n- 02:RET $d", "Any"), ("- 01:EXE $d:str = 555-1234\n- 02:RET $d", "Any")],
 )
-async def test_numbers_with_signs_are_no_sum_where_a_text_is_wanted(line: str, returns: str) -> None:
+async def test_numbers_with_operators_are_not_computed_if_a_string_is_expected(line: str, returns: str) -> None:
     run = await played(
         program(line, returns=returns), [reply('`Step["Main:01:EXE"]` `Var[$d, "as written"]`', "trig? no", "yld call")]
     )
     assert run.result["value"] == "as written"
 
 
-async def test_nor_where_a_text_is_returned_or_given_to_a_call() -> None:
+async def test_they_are_not_computed_if_a_string_is_returned_or_passed() -> None:
     text = program(
         "- 01:QUE $d:str = Dial(555-1234)\n- 02:YLD for call\n- 03:RET $d",
         "## Dial($n:str) -> str\n### Steps\n- 01:RET $n\n",
@@ -38,7 +38,7 @@ async def test_nor_where_a_text_is_returned_or_given_to_a_call() -> None:
     assert (await played(program("- 01:RET 2024-11-12", returns="str"), back)).result["value"] == "2024-11-12"
 
 
-async def test_a_reply_that_leaves_out_the_quotes_is_told_so() -> None:
+async def test_a_reply_without_the_quotes_is_corrected() -> None:
     says = [
         reply('`Step["Main:01:EXE"]` `Var[$phone, 555-1234]`', "trig? no", "yld call"),
         reply('`Step["Main:01:EXE"]` `Var[$phone, "555-1234"]`', "trig? no", "yld call"),
@@ -49,7 +49,7 @@ async def test_a_reply_that_leaves_out_the_quotes_is_told_so() -> None:
     assert run.result["value"] == "555-1234"
 
 
-async def test_sums_are_still_sums() -> None:
+async def test_real_arithmetic_is_still_computed() -> None:
     text = program("- 01:EXE $n:int = 7 - 2\n- 02:EXE $s:str = -5\n- 03:EXE $t:str = $n - 1\n- 04:RET [$n, $s, $t]")
     run = await played(text)
     assert run.result["value"] == [5, "-5", "4"]
@@ -70,7 +70,9 @@ async def test_sums_are_still_sums() -> None:
         ('"no"', "If $x and 1 == 1"),
     ],
 )
-async def test_a_text_beside_a_number_and_whether_a_text_holds_are_for_a_model(value: str, condition: str) -> None:
+async def test_comparing_strings_with_numbers_and_judging_strings_is_left_to_a_model(
+    value: str, condition: str
+) -> None:
     text = program(f"- 01:EXE $x = {value}\n- 02:CND {condition}\n  - 02.01:RET 1\n- 03:RET the number")
     run = await played(text, [reply('`Step["Main:03:RET"]` `Return[7]` `Var[$__, "s"]`')])
     assert run.result["value"] == 7
@@ -100,7 +102,7 @@ async def test_types_and_values_of_one_kind_decide(line: str, condition: str, va
     ("x", "words", "value"),
     [(1, "if $x > 3", "on"), (4, "if $x > 3", "jumped"), (1, "unless $x > 3", "jumped"), (4, "", "jumped")],
 )
-async def test_a_jump_with_a_condition_is_made_if_that_holds(x: int, words: str, value: str) -> None:
+async def test_a_conditional_jump_is_made_if_its_condition_holds(x: int, words: str, value: str) -> None:
     text = program(f'- 01:EXE $x:int = {x}\n- 02:JMP 04 {words}\n- 03:RET "on"\n- 04:RET "jumped"')
     assert (await played(text)).result["value"] == value
 
@@ -112,13 +114,13 @@ async def test_a_value_or_another_is_a_value() -> None:
     assert run.result["model_calls"] == 0
 
 
-async def test_which_of_two_texts_is_larger_is_a_models() -> None:
+async def test_the_order_of_two_strings_is_left_to_a_model() -> None:
     text = program('- 01:EXE $a = max("10", "9")\n- 02:EXE $b = max(10, 9)\n- 03:RET [$a, $b]')
     run = await played(text, [reply('`Step["Main:01:EXE"]` `Var[$a, "10"]`', "trig? no", "yld call")])
     assert run.result["value"] == ["10", 10]
 
 
-async def test_a_jump_whose_condition_is_in_words_is_a_models() -> None:
+async def test_a_jump_with_a_condition_in_words_is_left_to_a_model() -> None:
     text = program('- 01:EXE $x:int = 1\n- 02:JMP 04 if it rains\n- 03:RET "on"\n- 04:RET "jumped"')
     run = await played(text, [reply('`Step["Main:03:RET"]` `Return["on"]` `Var[$__, "s"]`')])
     assert run.result["value"] == "on"
@@ -161,7 +163,7 @@ async def test_the_clock_shows_the_time_to_a_helper_in_another_block() -> None:
     assert (await played(text)).result["value"] > 2000
 
 
-async def test_a_table_of_the_programs_own_is_no_error() -> None:
+async def test_a_table_of_the_program_is_not_mistaken_for_an_error() -> None:
     text = program(
         '- 01:QUE $f:dict = F()\n- 02:YLD for call\n- 03:CND If $f.error == "E1"\n  - 03.01:RET "handled"\n- 04:RET 1',
         '## F() -> dict\n### Steps\n- 01:RET {"error": "E1", "message": "m"}\n',

@@ -1,4 +1,4 @@
-"""What a model is not shown: private variables, long results, and the same content twice."""
+"""Values hidden from a model: private variables, long results, and repeated content."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_private_variables_are_in_no_prompt() -> None:
     assert "secret" not in prompts(run)
 
 
-async def test_a_raw_playbook_is_not_told_its_private_parameters() -> None:
+async def test_a_raw_playbook_does_not_see_its_private_parameters() -> None:
     text = program(
         '- 01:QUE $x:str = Poem("s-secret", "rain")\n- 02:YLD for call\n- 03:RET $x',
         "## Poem($_key:str, $topic:str) -> str\nmetadata:\nexecution_mode: raw\n---\nWrite.\n",
@@ -73,7 +73,7 @@ async def test_a_long_result_becomes_an_artifact() -> None:
     assert 20_000 < len(run.prompt(1)) < 40_000
 
 
-async def test_a_long_result_that_nothing_gets_is_kept_all_the_same_and_a_long_argument_is_cut() -> None:
+async def test_an_unassigned_long_result_is_kept_and_a_long_argument_is_cut() -> None:
     text = program(
         "- 01:QUE Fetch()\n- 02:YLD for call\n- 03:QUE $n:int = Read($_)\n- 04:YLD for call\n- 05:EXE Judge $y:int\n- 06:RET $n",
         "## Read($t:str) -> int\n### Steps\n- 01:EXE Read $m:int\n- 02:RET len($t)\n",
@@ -89,7 +89,7 @@ async def test_a_long_result_that_nothing_gets_is_kept_all_the_same_and_a_long_a
     assert 'LoadArtifact("a_' in run.prompt(1)
 
 
-async def test_a_variable_that_is_set_anew_is_no_artifact_any_more() -> None:
+async def test_a_variable_that_is_set_again_is_no_longer_an_artifact() -> None:
     text = program(
         '- 01:QUE $text:str = Fetch()\n- 02:YLD for call\n- 03:EXE $text = "short"\n- 04:EXE Judge $y:int\n- 05:RET $y'
     ).replace("Works.\n", f"Works.\n\n{FETCH}")

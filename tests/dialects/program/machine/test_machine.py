@@ -56,7 +56,7 @@ async def test_arithmetic_conditions_jumps_and_returns_need_no_model() -> None:
         "CND If it rains",
     ],
 )
-async def test_what_is_written_in_words_is_a_models(line: str) -> None:
+async def test_lines_in_words_are_left_to_a_model(line: str) -> None:
     more = "  - 01.01:EXE $tip:int = 1\n" if line.startswith("CND") else ""
     text = program(f"- 01:{line}\n{more}- 02:RET $tip")
     run = await played(text, [reply("I cannot")] * 3)
@@ -97,7 +97,7 @@ PAIR = """## One() -> int
 """
 
 
-async def test_calls_that_need_nothing_of_each_other_run_at_once_and_are_taken_in_order() -> None:
+async def test_independent_calls_run_concurrently_and_are_applied_in_order() -> None:
     both = asyncio.Barrier(2)
     order: list[str] = []
 
@@ -166,7 +166,7 @@ async def test_parameters_belong_to_the_frame_and_variables_to_the_agent() -> No
     assert run.seen.calls == ["Main", *["Fac"] * 5]
 
 
-async def test_a_playbook_that_calls_itself_for_ever_is_an_error() -> None:
+async def test_a_playbook_that_calls_itself_forever_is_an_error() -> None:
     text = program(
         "- 01:QUE Again()\n- 02:YLD for call\n- 03:RET",
         "## Again() -> None\n### Steps\n- 01:QUE Again()\n- 02:YLD for call\n- 03:RET\n",
@@ -246,7 +246,7 @@ async def test_the_same_reply_over_and_over_is_refused() -> None:
     assert run.seen.verdicts[-3:] == ["C13:R"] * 3
 
 
-async def test_after_too_many_lines_a_retry_goes_on_with_as_many_again() -> None:
+async def test_a_retry_after_too_many_lines_starts_counting_from_zero() -> None:
     harness, model = ProgramHarness(), ScriptedModel([])
     service = harness.service(model)
     steps = "- 01:EXE $n:int = 0\n- 02:CND While $n < 30\n  - 02.01:EXE $n = $n + 1\n  - 02.02:JMP 02\n- 03:RET $n"
@@ -269,7 +269,7 @@ NAG = """- 01:EXE $more:bool = true
 
 
 @pytest.mark.parametrize(("answers", "times"), [({}, 5), ({"Main:02.01": "perhaps"}, 100)])
-async def test_answers_that_nobody_gives_come_to_an_end(answers: dict[str, Any], times: int) -> None:
+async def test_automatic_answers_are_limited(answers: dict[str, Any], times: int) -> None:
     def says(request: Any) -> str:
         jump = '`Step["Main:02.02:JMP"]`\ntrig? no\n' if len(model.requests) > 1 else ""
         return reply(jump, '`Step["Main:02.01:QUE"]` `Say("user", "More?")`', "trig? no", "yld user")
@@ -282,12 +282,12 @@ async def test_answers_that_nobody_gives_come_to_an_end(answers: dict[str, Any],
     assert run.error.code == "unanswered", run.error
     assert "'More?' was" in run.error.message
     assert f"{times} times in a row" in run.error.message
-    assert "Give Main:02.01 an answer in advance" in run.error.fix
+    assert "Provide an answer to Main:02.01" in run.error.fix
     assert run.messages == ["More?"] * times
 
 
 @pytest.mark.parametrize("expiry", [None, 60.0])
-async def test_a_question_to_the_user_expires_only_if_somebody_says_when(expiry: float | None) -> None:
+async def test_a_question_to_the_user_expires_only_if_a_limit_is_set(expiry: float | None) -> None:
     harness = ProgramHarness()
     service = harness.service(ScriptedModel([]))
     settings = Settings(model="scripted/model", pause_expiry=expiry)
@@ -308,7 +308,7 @@ REFUND = """## Refund($order:int) -> None
 """
 
 
-async def test_when_nothing_is_left_messages_set_triggers_off() -> None:
+async def test_messages_fire_triggers_when_nothing_else_is_left() -> None:
     text = program("- 01:EXE $order:int = 7\n- 02:RET", REFUND)
     says = [
         reply("the user wants money", 'trig? `Trigger["Refund:T1:EVT"]` `Refund(order=$order)`', "yld call"),
@@ -321,7 +321,7 @@ async def test_when_nothing_is_left_messages_set_triggers_off() -> None:
     assert run.seen.calls == ["Main", "Messages", "Refund"]
 
 
-async def test_a_trigger_that_only_a_model_can_judge_is_asked_about_if_a_reply_did_not_look() -> None:
+async def test_a_semantic_trigger_is_asked_about_if_a_reply_did_not_check_it() -> None:
     text = program(
         "- 01:EXE Find $mood:str\n- 02:EXE Find $more:str\n- 03:YLD for exit",
         "## Cheer() -> None\n### Triggers\n- T1:CND When the user is sad\n### Steps\n- 01:EXE $cheered:bool = true\n- 02:RET\n",

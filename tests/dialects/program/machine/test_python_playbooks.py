@@ -1,4 +1,4 @@
-"""Python playbooks: real functions in real confined processes, which reach the world by calls only."""
+"""Python playbooks: real functions in real confined processes, which act only through calls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def called(python: str, call: str = "F()", answers: tuple[str, ...] = ()) 
     return await ProgramHarness().play(program(python), [], answers, call=call)
 
 
-async def test_it_takes_and_gives_plain_values() -> None:
+async def test_it_accepts_and_returns_plain_values() -> None:
     played = await called(
         "@playbook\nasync def F(a: list, b: dict = {'k': 1}) -> dict:\n    return {'a': a[::-1], **b}", "F([1, 2])"
     )
@@ -53,7 +53,7 @@ async def test_a_plain_function_will_do() -> None:
     assert played.result["value"] == 6
 
 
-async def test_it_calls_listings_one_after_the_other_and_at_once() -> None:
+async def test_it_calls_listings_sequentially_and_concurrently() -> None:
     played = await called(
         "import asyncio\n\n@playbook\nasync def F():\n    one = await Half(n=8)\n"
         "    both = await asyncio.gather(Half(n=one), Half(n=100))\n    await asyncio.sleep(3600)\n    return [one, *both]"
@@ -89,13 +89,13 @@ async def test_what_it_raises_fails_the_call_and_names_the_line_of_the_program()
     assert played.error.message.endswith(f"(line {line})")
 
 
-async def test_a_process_that_it_ends_is_told_with_what_to_do() -> None:
+async def test_ending_the_process_is_reported_with_a_fix() -> None:
     played = await called("@playbook\nasync def F():\n    __import__('os')._exit(3)")
     assert "F ended its process (exit code 3)" in played.error.message
     assert "return or raise" in played.error.fix
 
 
-async def test_an_error_is_no_text_in_a_variable_and_the_model_is_asked() -> None:
+async def test_an_error_in_a_variable_is_not_a_string_and_the_model_is_asked() -> None:
     text = program("@playbook\nasync def F():\n    raise ValueError('no')")
     says = ['recap – r\nplan – p\n`Step["Main:03:RET"]` `Return[$x.error]` `Var[$__, "It failed"]`\nyld return']
     played = await ProgramHarness().play(text, says)
@@ -135,7 +135,7 @@ async def test_a_function_that_does_something_else_the_second_time_is_stopped() 
         ("__import__('os').environ['HOME']", "KeyError"),
     ],
 )
-async def test_it_reaches_nothing_by_itself(code: str, words: str) -> None:
+async def test_it_has_no_access_to_the_outside(code: str, words: str) -> None:
     played = await called(f"@playbook\nasync def F():\n    {code}\n    return 'reached'")
     assert played.status == "failed"
     assert words in played.error.message
@@ -162,20 +162,20 @@ async def F(paths: list):
 
 
 @pytest.mark.parametrize("name", SANDBOXES)
-async def test_it_reads_nothing_but_the_standard_library(name: Any, tmp_path: Path) -> None:
+async def test_it_can_read_only_the_standard_library(name: Any, tmp_path: Path) -> None:
     (tmp_path / "own").write_text("mine")
     paths = ["/etc/passwd", "/usr/bin", "/usr/share/doc", str(tmp_path / "own"), str(Path(msgspec.__file__).parent)]
     effect = RunPython("F", {"args": [paths], "named": {}}, (), SEEN, (), 0.0)
     assert await PythonPerformer(choose(name)).perform(effect, call()) == Returned([False])
 
 
-async def test_what_cannot_be_kept_is_refused() -> None:
+async def test_a_value_that_cannot_be_stored_is_refused() -> None:
     played = await called("@playbook\nasync def F():\n    return object()")
     assert played.error.code == "python_error"
-    assert "cannot be kept" in played.error.message
+    assert "cannot be stored" in played.error.message
 
 
-async def test_what_it_prints_is_no_answer() -> None:
+async def test_printed_output_is_not_a_result() -> None:
     played = await called("@playbook\nasync def F():\n    print('{}')\n    return 1")
     assert played.result["value"] == 1
 

@@ -1,4 +1,4 @@
-"""Repetition is stopped after a few tens, failures do not count as success, and texts and numbers arrive unchanged, on the real engine."""
+"""Repetition is stopped soon, failures do not count as success, and strings and numbers arrive unchanged, on the real engine."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Sells tea.
 """
 
 
-async def test_a_message_sets_a_trigger_off_once() -> None:
+async def test_a_message_fires_a_trigger_once() -> None:
     fires = reply('trig? `Trigger["OnOrder:T1:EVT"]`', "`OnOrder()`", "yld call")
     confirms = reply('`Step["OnOrder:01:QUE"]` `Say("user", "Two teas, right")`', "trig? no", "yld call")
 
@@ -65,7 +65,7 @@ async def test_a_message_sets_a_trigger_off_once() -> None:
     assert len(run.model.requests) <= 2 * MOST_IDLE
 
 
-async def test_another_message_sets_it_off_again() -> None:
+async def test_another_message_fires_it_again() -> None:
     fires = reply('trig? `Trigger["OnOrder:T1:EVT"]`', "`OnOrder()`", "yld call")
     confirms = reply('`Step["OnOrder:01:QUE"]` `Say("user", "Right")`', "trig? no", "yld call")
     over = reply('`Return[]` `Var[$__, "done"]`')
@@ -81,20 +81,20 @@ TASK = "# Desk\nWorks.\n\n## Main() -> str\n### Triggers\n- T1:BGN At the beginn
     ['`Say("user", "still working")`', "`Bad()`", '`Echo(t="a")`'],
     ids=["says the same", "fails the same way", "gets the same"],
 )
-async def test_a_task_that_repeats_itself_is_stopped_in_tens(line: str) -> None:
+async def test_a_task_that_repeats_itself_is_stopped_soon(line: str) -> None:
     run = await played(f"{TASK}\n{BAD}", always(line, "yld call"))
     assert run.status == "failed"
     assert len(run.model.requests) <= MOST_IDLE + 3
     assert len(run.messages) <= MOST_IDLE
 
 
-async def test_one_that_calls_for_something_new_each_time_goes_on() -> None:
+async def test_a_task_with_new_calls_each_time_continues() -> None:
     says = [reply(f'`Echo(t="{number}")`', "yld call") for number in range(2 * MOST_IDLE)]
     run = await played(f"{TASK}\n{BAD}", [*says, reply('`Return["ok"]` `Var[$__, "s"]`')])
     assert run.result["value"] == "ok"
 
 
-async def test_a_long_listing_in_which_nothing_is_set_is_no_repetition() -> None:
+async def test_a_long_listing_without_assignments_is_not_a_repetition() -> None:
     count = MOST_IDLE + 5
     steps = "\n".join(f"- {number:02}:QUE Say(user, Tell {number}); YLD for call" for number in range(1, count + 1))
     says = [
@@ -105,7 +105,7 @@ async def test_a_long_listing_in_which_nothing_is_set_is_no_repetition() -> None
     assert len(run.messages) == count
 
 
-async def test_a_task_is_told_to_continue_and_not_to_begin_again() -> None:
+async def test_the_prompt_asks_a_task_to_continue_instead_of_starting_again() -> None:
     says = [reply('`Echo(t="a")`', "yld call"), reply('`Return["ok"]` `Var[$__, "s"]`')]
     run = await played(f"{TASK}\n{BAD}", says)
     assert run.model.requests[0].messages[-1].text.endswith("Execute Main.")
@@ -127,7 +127,7 @@ async def test_an_error_that_is_returned_fails_the_call() -> None:
     "line",
     ["`Var[$y, $x]`", '`Say("user", $x)`', "`Var[$y, str($x)]`", '`Say("user", "It is {$x}")`', "`$y = Echo(t=$x)`"],
 )
-async def test_an_error_becomes_no_text(line: str) -> None:
+async def test_an_error_is_never_converted_to_a_string(line: str) -> None:
     text = program(f"{CALLED}- 03:EXE Find $y:str, and say it\n- 04:RET $y", BAD, returns="str")
     run = await played(text, [reply(f'`Step["Main:03:EXE"]` {line}', "trig? no", "yld call")] * 3)
     assert run.status == "failed"
@@ -136,7 +136,7 @@ async def test_an_error_becomes_no_text(line: str) -> None:
     assert {one.rule for one in run.seen.refused} <= {"V3", "V2"}
 
 
-async def test_what_an_error_says_can_be_said() -> None:
+async def test_the_message_of_an_error_can_be_sent() -> None:
     text = program(f"{CALLED}- 03:QUE Say(user, Tell them)\n- 04:RET 1", BAD)
     said = '`Step["Main:03:QUE"]` `Say("user", "Sorry: {$x.message}")`'
     run = await played(text, [reply(said, "trig? no", "yld call")])
@@ -147,12 +147,12 @@ async def test_what_an_error_says_can_be_said() -> None:
 # --- texts and numbers ---
 
 
-async def test_an_int_is_given_to_python_as_it_is() -> None:
+async def test_an_int_is_passed_to_python_unchanged() -> None:
     run = await played(program("- 01:QUE $f:int = Factorial(a=3)\n- 02:YLD for call\n- 03:RET $f", BAD))
     assert run.result["value"] == 6
 
 
-async def test_what_stands_in_brackets_is_filled_in() -> None:
+async def test_placeholders_in_braces_are_filled_in() -> None:
     steps = (
         '- 01:EXE $name:str = "Ada"\n- 02:EXE $g:str = "Hello {$name}, {{so}} {$name}"\n'
         '- 03:QUE $e:str = Echo(t="<{$name}>")\n- 04:YLD for call\n- 05:RET "{$g} {$e} {other}"'
@@ -162,7 +162,7 @@ async def test_what_stands_in_brackets_is_filled_in() -> None:
     assert run.result["model_calls"] == 0
 
 
-async def test_a_message_is_filled_in_before_anybody_sees_it() -> None:
+async def test_a_message_is_filled_in_before_it_is_shown() -> None:
     text = program('- 01:EXE $name:str = "Ada"\n- 02:QUE Say(user, Greet $name)\n- 03:RET 1')
     said = '`Step["Main:02:QUE"]` `Say("user", "Hello {$name}, this is {not_a_variable}")`'
     run = await played(text, [reply(said, "trig? no", "yld call")])
@@ -170,7 +170,7 @@ async def test_a_message_is_filled_in_before_anybody_sees_it() -> None:
 
 
 @pytest.mark.parametrize("line", ['EXE $g:str = "Hello $name"', 'QUE $g:str = Echo(t="Hello $name")'])
-async def test_a_text_that_names_a_variable_without_brackets_is_for_a_model(line: str) -> None:
+async def test_text_that_mentions_a_variable_without_braces_is_left_to_a_model(line: str) -> None:
     text = program(f'- 01:EXE $name:str = "Ada"\n- 02:{line}\n- 03:YLD for call\n- 04:RET $g', BAD)
     does = '`Var[$g, "Hello Ada"]`' if line.startswith("EXE") else '`$g = Echo(t="Hello Ada")`'
     code = line[:3]
@@ -213,7 +213,7 @@ ASK = reply('`Step["Main:01:QUE"]` `Say("user", "How many?")`', "trig? no", '`St
 THANK = ('`Step["Main:03:QUE"]` `Say("user", "Thanks")`', "trig? no", "yld call")
 
 
-async def test_what_was_asked_for_is_taken_down_or_asked_for_again() -> None:
+async def test_a_requested_value_is_set_or_asked_for_again() -> None:
     silent, none = reply(*THANK), reply("`Var[$n, None]`", "trig? no", *THANK)
     again = reply('`Say("user", "A number, please")`', "yld user")
     run = await played(ASKED, [ASK, silent, none, again, reply("`Var[$n, 2]`", "trig? no", *THANK)], ("dunno", "two"))
@@ -223,7 +223,7 @@ async def test_what_was_asked_for_is_taken_down_or_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("line", ["EXE Take $n down", "QUE Say(user, Repeat $n)"])
-async def test_it_may_be_taken_down_at_the_next_line(line: str) -> None:
+async def test_a_requested_value_may_be_set_at_the_next_line(line: str) -> None:
     text = program(f"- 01:QUE Say(user, Ask for $n:int)\n- 02:YLD for user\n- 03:{line}\n- 04:RET $n")
     said = '`Say("user", "2")`' if line.startswith("QUE") else ""
     run = await played(
@@ -262,14 +262,14 @@ OTHER = "# Kitchen\nCooks.\n\n## Secret() -> int\n### Steps\n- 01:RET 1\n"
 @pytest.mark.parametrize(
     ("call", "words"), [("Kitchen.Secret()", "not public"), ('Say("Nobody", "x")', "no agent named 'Nobody'")]
 )
-async def test_who_may_not_be_called_and_who_is_not_there(call: str, words: str) -> None:
+async def test_private_and_missing_playbooks_are_reported(call: str, words: str) -> None:
     text = program("- 01:EXE Do something\n- 02:RET 1", OTHER)
     run = await played(text, [reply(f'`Step["Main:01:EXE"]` `{call}`', "trig? no", "yld call")] * 3, call="Desk.Main")
     assert [one.rule for one in run.seen.refused] == ["V4"] * 3
     assert words in run.seen.refused[0].problem
 
 
-async def test_python_that_speaks_to_nobody_is_told() -> None:
+async def test_python_that_speaks_to_an_unknown_agent_gets_an_error() -> None:
     python = '```python\n@playbook\nasync def Shout() -> str:\n    await Say("Nobody", "x")\n    return "ok"\n```\n'
     run = await played(program("- 01:QUE $r:str = Shout()\n- 02:YLD for call\n- 03:RET $r", python), [reply("Hm.")] * 3)
     assert run.status == "failed"

@@ -1,4 +1,4 @@
-"""What a program imports: the text of other files, in place and indented, bounded, and every problem by its file."""
+"""Imports of a program: text inserted in place, indentation, limits, and problems that name their file."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_every_file_that_is_missing_is_named() -> None:
     ]
 
 
-def test_a_circle_is_refused_and_a_file_twice_is_not() -> None:
+def test_a_circular_import_is_refused_but_a_repeated_file_is_not() -> None:
     texts = {"a.md": "!import b.md", "b.md": "!import a.md", "c.md": "x"}
     assert refused("!import a.md", texts) == ["1: 'a.md' imports itself: a.md -> b.md -> a.md."]
     assert resolved("!import c.md\n!import c.md", "m.pb", files(texts)).text == "x\nx"
@@ -72,7 +72,7 @@ def test_imports_go_ten_files_deep_and_no_deeper() -> None:
     assert said == ["1: '11.md' is nested more than 10 imports deep (imported by 10.md:1)."]
 
 
-def test_what_is_imported_has_a_size() -> None:
+def test_imports_are_limited_in_size() -> None:
     assert refused("!import a.md", {"a.md": "x" * (LARGEST + 1)}) == ["1: 'a.md' has more than 1,048,576 bytes."]
     texts = {"0.md": "x" * LARGEST} | {f"{n}.md": f"!import {n - 1}.md\n" * 9 for n in range(1, 9)}
     with pytest.raises(InvalidPlaybook, match=r"more than 4,000,000 characters.*\[TOO_LARGE\]"):
@@ -80,7 +80,7 @@ def test_what_is_imported_has_a_size() -> None:
 
 
 @pytest.mark.parametrize("path", ["https://a.test/x.md", "/etc/hostname", "file:///etc/hostname"])
-def test_only_files_beside_the_program_are_imported(path: str) -> None:
+def test_only_files_next_to_the_program_are_imported(path: str) -> None:
     assert refused(f"!import {path}", {}) == [f"1: '{path}' cannot be imported: only files next to the program can be."]
     assert refused("!import # nothing", {}) == ["1: An import has no path."]
 
@@ -99,7 +99,7 @@ def test_files_that_import_others_over_and_over_are_refused_soon() -> None:
     assert len(reads) <= MOST_FILES
 
 
-def test_a_problem_in_an_imported_file_is_told_by_that_file() -> None:
+def test_a_problem_in_an_imported_file_names_that_file() -> None:
     texts = {"more.md": "\n## Q(*)\n### Steps\n- 01:JMP 09\n"}
     with pytest.raises(InvalidPlaybook, match=r"main\.pbasm:2: more\.md:2: The parameters of 'Q"):
         whole("# A\n!import more.md\n", "main.pbasm", files(texts))
@@ -126,14 +126,14 @@ def test_files_are_read_below_the_workspace_only(tmp_path: Path) -> None:
 
     assert load("../shared.md") == "# A\nSells seeds.\n"
     for path, words in (
-        ("../../secret.md", r"holds '\.\.'"),
-        ("link.md", "leads out of its root by a link"),
+        ("../../secret.md", r"contains '\.\.'"),
+        ("link.md", "leads out of its root through a link"),
         ("bytes.md", "not UTF-8 text"),
         ("gone.md", "There is no"),
     ):
         with pytest.raises(InvalidPlaybook, match=words):
             load(path)
-    with pytest.raises(InvalidPlaybook, match=r"holds '\.\.'"):
+    with pytest.raises(InvalidPlaybook, match=r"contains '\.\.'"):
         load("../shared.md", tmp_path / "elsewhere")
 
 

@@ -1,4 +1,4 @@
-"""From a program's text to its document: what each part becomes, and what is refused, with its line and code."""
+"""From a program's text to its document: how each part is parsed or refused, with line and code."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_what_is_published_may_be_called_by_others() -> None:
     assert playbooks["Rhyme"].metadata["cli_entry"] is True
 
 
-def test_the_inputs_are_what_the_first_playbooks_take() -> None:
+def test_the_inputs_are_the_parameters_of_the_first_playbooks() -> None:
     program = parse(DESK, "desk.pbasm")
     assert program.inputs == (Input("name"), Input("count", "number", False, "3"))
     dialect = registry.named("program")
@@ -125,7 +125,7 @@ def test_an_input_without_a_type_has_that_of_its_default() -> None:
     assert [dialect.takes(program, name) for name in ("x", "y")] == [True, False]
 
 
-def test_a_listing_may_be_told_apart_by_its_numbers_only() -> None:
+def test_a_listing_may_be_recognised_by_its_numbers_alone() -> None:
     text = "# A\n## P() -> None\n### Steps\n- 1:exe x\n  - 1.1:QUE Say(user,\n    Hello)\n  - an option\n- 2:RET\n"
     (playbook,) = parse(text, "stdin").agents["A"].playbooks.values()
     assert [(line.number, line.code, line.text) for line in playbook.steps] == [
@@ -136,7 +136,7 @@ def test_a_listing_may_be_told_apart_by_its_numbers_only() -> None:
     assert warned(text) == [(7, "UNNUMBERED_STEP")]
 
 
-def test_triggers_are_known_in_each_spelling() -> None:
+def test_triggers_are_recognised_in_every_spelling() -> None:
     text = "# A\n## P\n### Triggers\n- 03:cnd $x > 3\n- At the beginning\n- T7:EVT a mail comes\n- When $y is set\n- When a user writes\n"
     (playbook,) = parse(text, "a.pbasm").agents["A"].playbooks.values()
     assert [(one.id, one.kind, one.text) for one in playbook.triggers] == [
@@ -232,7 +232,7 @@ def test_a_source_has_the_same_structure() -> None:
     assert (backend.kind, backend.remote) == ("mcp", Remote("mcp", url, transport="streamable-http"))
 
 
-def test_a_source_that_was_not_compiled_is_read_but_not_run() -> None:
+def test_an_uncompiled_source_is_parsed_but_not_run() -> None:
     first = unfit(parse(SOURCE, "help.pb"))[0]
     assert (first.line, first.code) == (11, "NOT_COMPILED")
     assert first.message == "The steps of 'CheckOrderId' are not compiled."
@@ -246,7 +246,7 @@ def test_a_source_of_python_alone_needs_no_compiler() -> None:
     assert registry.named("program").accept(program, {}) == {}
 
 
-def test_sections_at_the_wrong_level_are_taken_with_a_warning() -> None:
+def test_sections_at_the_wrong_level_are_accepted_with_a_warning() -> None:
     text = "# A\n## Main\n## Triggers\n- At the beginning\n## Steps\n- Wave\n### Actions\n- Bow\n"
     (playbook,) = parse(text, "a.pb").agents["A"].playbooks.values()
     assert (playbook.uncompiled, playbook.begins) == (("- Wave",), True)
@@ -283,12 +283,12 @@ def test_sections_at_the_wrong_level_are_taken_with_a_warning() -> None:
         ("# A\n!import ./a.md\n  !import b.md # two\n<!--\n!import c.md\n-->\n", [(2, "IMPORT"), (3, "IMPORT")]),
     ],
 )
-def test_what_is_wrong_has_a_line_and_a_code(text: str, found: list[tuple[int | None, str]]) -> None:
+def test_every_problem_has_a_line_and_a_code(text: str, found: list[tuple[int | None, str]]) -> None:
     assert problems(text) == found
     assert all(one.fix for one in read(text, "desk.pbasm").errors)
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     text = "# A\n## P(*)\n## P($a, $a)\n```python\n@playbook\ndef (\n```\n"
     with pytest.raises(InvalidPlaybook) as caught:
         parse(text, "desk.pbasm")
@@ -298,10 +298,10 @@ def test_all_problems_are_told_at_once() -> None:
         (3, "TWICE"),
         (6, "PYTHON"),
     ]
-    assert str(caught.value).startswith("desk.pbasm:2: The parameters of 'P(*)': '*' is not a parameter.")
+    assert str(caught.value).startswith("desk.pbasm:2: The parameters of 'P(*)' are invalid: '*' is not a parameter.")
 
 
-def test_what_is_published_and_not_there_is_a_warning() -> None:
+def test_publishing_a_missing_playbook_is_a_warning() -> None:
     text = '# A\n```public.json\n[\n  {"name": "Q"}]\n```\n## P\nDo.\n'
     assert warned(text) == [(4, "PUBLIC_JSON")]
 

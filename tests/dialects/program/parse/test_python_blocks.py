@@ -1,4 +1,4 @@
-"""Python blocks: what they say of playbooks is read, and nothing of them is run."""
+"""Python blocks: their playbooks are parsed, and nothing is executed."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def test_a_function_is_a_playbook_by_its_decorator() -> None:
     assert "helper" not in agent.playbooks
 
 
-def test_a_decorator_may_stand_without_brackets() -> None:
+def test_a_decorator_may_omit_its_parentheses() -> None:
     found = playbooks("@playbook\ndef A(x): ...\n@playbook()\nasync def B(): ...\n@other\ndef C(): ...")
     assert list(found) == ["A", "B"]
     assert found["A"].params == (Param("x"),)
 
 
-def test_arguments_besides_the_parameters_are_known_about() -> None:
+def test_functions_that_accept_further_arguments_are_recognised() -> None:
     found = playbooks("@playbook\ndef A(x, /, y=[1], **more): ...\n@playbook\ndef B(x=len('a')): ...")
     assert (found["A"].open, found["B"].open) == (True, False)
     assert found["A"].params == (Param("x"), Param("y", "", [1], True))
@@ -49,7 +49,7 @@ def test_types_are_kept_as_they_are_written() -> None:
     assert found.returns == "list[str]"
 
 
-def test_reading_a_block_runs_nothing_of_it(tmp_path: Path) -> None:
+def test_parsing_a_block_does_not_execute_it(tmp_path: Path) -> None:
     place = tmp_path / "written"
     code = (
         f"open({str(place)!r}, 'w').write('x')\n"
@@ -59,13 +59,13 @@ def test_reading_a_block_runs_nothing_of_it(tmp_path: Path) -> None:
     assert not place.exists()
 
 
-def test_what_a_decorator_says_must_be_written_out() -> None:
+def test_the_arguments_of_a_decorator_must_be_literals() -> None:
     text = "# A\n```python\n@playbook(\n    public=x,\n    triggers='When',\n    **more)\ndef P(): ...\n```\n"
     assert problems(text) == [(4, "DECORATOR"), (5, "DECORATOR"), (6, "DECORATOR")]
 
 
 @pytest.mark.parametrize("code", ["def (", "x = '", "@playbook\ndef f(:", "\x00", "if 1:\nx"])
-def test_what_is_no_python_is_refused_by_its_line(code: str) -> None:
+def test_invalid_python_is_refused_with_its_line(code: str) -> None:
     found = problem(f"# A\nText.\n```python\n{code}\n```\n")
     assert found.code == "PYTHON"
     assert found.line in (3, 4, 5)
@@ -78,6 +78,6 @@ def test_no_depth_of_nesting_breaks_the_reader(code: str) -> None:
     assert problems(f"# A\n```python\n{code}\n```\n") in ([], [(2, "PYTHON")], [(3, "PYTHON")])
 
 
-def test_two_functions_of_one_name_are_refused() -> None:
+def test_two_functions_with_the_same_name_are_refused() -> None:
     code = "@playbook\ndef A(): ...\n@playbook\ndef A(): ..."
     assert problems(f"# A\n```python\n{code}\n```\n") == [(6, "TWICE")]

@@ -1,4 +1,4 @@
-"""How a program says where an agent lives that is not in it: what is taken, and what is refused, with its line."""
+"""The configuration of remote agents: valid forms, and errors with their line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def with_auth(**fields: str) -> str:
          Remote("mcp", AT, transport=WEB, auth=SecretUse("Authorization", "env:WORD", "Basic ada:{}"))),
     ],
 )  # fmt: skip
-def test_an_agent_can_live_elsewhere(metadata: str, remote: Remote) -> None:
+def test_an_agent_can_be_remote(metadata: str, remote: Remote) -> None:
     agent = parse(f"# Far\n{metadata}\n", "far.pb").agents["Far"]
     assert (agent.kind, agent.remote) == ("mcp", remote)
 
@@ -49,7 +49,7 @@ def test_an_agent_can_live_elsewhere(metadata: str, remote: Remote) -> None:
     [
         ("remote: here", 3, "must be a mapping"),
         ("remote:\n  type: pigeon", 4, "remote agent 'pigeon'"),
-        ("remote:\n  type: mcp", 3, "has no address"),
+        ("remote:\n  type: mcp", 3, "has neither a URL nor a command"),
         (f"{URL}\n  transport: smoke", 6, "Unknown transport 'smoke'"),
         (f"{URL}\n  transport: stdio", 6, "'stdio' needs a command"),
         ("remote:\n  type: mcp\n  command: serve\n  transport: streamable-http", 6, "'streamable-http' needs a url"),
@@ -69,7 +69,7 @@ def test_an_agent_can_live_elsewhere(metadata: str, remote: Remote) -> None:
         ("remote:\n  type: mcp\n  command: serve\n  auth:\n    token: ${NAME}", 6, "'auth' needs a url"),
     ],
 )
-def test_what_does_not_say_where_an_agent_lives_is_refused_by_its_line(metadata: str, line: int, words: str) -> None:
+def test_an_invalid_remote_configuration_is_refused_with_its_line(metadata: str, line: int, words: str) -> None:
     found = read(f"# Far\n\n{metadata}\n", "far.pb").errors[0]
     assert (found.line, found.code) == (line, "REMOTE")
     assert words in found.message
@@ -78,7 +78,7 @@ def test_what_does_not_say_where_an_agent_lives_is_refused_by_its_line(metadata:
 
 
 @pytest.mark.parametrize("transport", ["sse", "websocket", "memory"])
-def test_a_transport_that_is_not_carried_is_told_of(transport: str) -> None:
+def test_an_unsupported_transport_is_warned_about(transport: str) -> None:
     parsed = read(f"# Far\n{URL}\n  transport: {transport}\n", "far.pb")
     assert parsed.errors == ()
     [found] = parsed.warnings

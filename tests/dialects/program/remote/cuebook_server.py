@@ -1,6 +1,6 @@
-"""Another Cuebook server: the tools that one has, over a real service: `python -m ...cuebook_server FOLDER [http]`.
+"""Another Cuebook server, with its tools over a real service: `python -m ...cuebook_server FOLDER [http]`.
 
-Its playbooks are of three dialects: one that runs alone, one that asks, one that pauses, and one that needs an approval.
+Its playbooks use three dialects: one runs without questions, one asks, one pauses, and one needs approval.
 """
 
 # No `from __future__ import annotations`: the SDK reads the annotations.

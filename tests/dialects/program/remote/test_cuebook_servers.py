@@ -1,4 +1,4 @@
-"""Agents that are another Cuebook server: a real one in a process of its own, whose playbooks are called over MCP."""
+"""Agents on another Cuebook server: a real one in a separate process, whose playbooks are called over MCP."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def on_the_network(folder: Path) -> Iterator[str]:
-    """The server's address while it listens."""
+    """The server's URL while it listens."""
     process = subprocess.Popen(
         [sys.executable, SERVER, str(folder), "http"],
         stdout=subprocess.PIPE,
@@ -56,7 +56,7 @@ def on_the_network(folder: Path) -> Iterator[str]:
 
 
 class There:
-    """The other server: how it is reached, and what it was asked."""
+    """The other server: how to reach it, and the requests it received."""
 
     def __init__(self, folder: Path, box: Toolbox, remote: str) -> None:
         self.folder, self.box, self._remote = folder, box, remote
@@ -65,11 +65,11 @@ class There:
         return program(steps, f"# There\nmetadata:\nremote:\n  type: cuebook\n{self._remote}\n---\nAnother server.\n")
 
     def asked(self) -> list[list[str]]:
-        """The playbook, the run and the key of each time that one was asked for."""
+        """The playbook, the run and the key of each request."""
         return [line.split() for line in (self.folder / "asked").read_text().splitlines()]
 
     async def answers(self) -> list[str]:
-        """What was answered to the questions of its first run."""
+        """The answers to the questions of its first run."""
         entries = [one.event async for one in self.service().entries(self.asked()[0][1])]
         return [one.outcome.value for one in entries if isinstance(one, Performed) and isinstance(one.outcome, Answer)]
 
@@ -94,7 +94,7 @@ async def there(harness: McpHarness, tmp_path: Path) -> AsyncIterator[There]:
         yield There(folder, box, f"  url: {url}")
 
 
-async def test_a_playbook_runs_there_and_gives_its_result_over_its_streams(harness: McpHarness, tmp_path: Path) -> None:
+async def test_a_playbook_runs_there_and_returns_its_result_over_stdio(harness: McpHarness, tmp_path: Path) -> None:
     folder = tmp_path / "there"
     folder.mkdir()
     command = (sys.executable, SERVER, str(folder))
@@ -118,7 +118,7 @@ async def test_two_run_there_at_once_and_each_is_asked_for_once_under_its_own_ke
     assert all(len(one[2]) == 64 for one in asked)
 
 
-async def test_its_question_is_asked_here_and_the_answer_given_there(there: There, tmp_path: Path) -> None:
+async def test_its_question_is_asked_here_and_the_answer_is_sent_back(there: There, tmp_path: Path) -> None:
     text = there.program('- 01:QUE $a:str = There.GreetSomebody(name="Ada")\n- 02:YLD for call\n- 03:RET $a')
     harness = ProgramHarness(tmp_path, box=there.box)
     played = await harness.play(text, answers=["WARMLY"])
@@ -128,7 +128,7 @@ async def test_its_question_is_asked_here_and_the_answer_given_there(there: Ther
     assert await there.answers() == ["warmly"]
 
 
-async def test_what_somebody_has_answered_there_in_the_meantime_counts(there: There, tmp_path: Path) -> None:
+async def test_an_answer_given_on_the_server_in_the_meantime_counts(there: There, tmp_path: Path) -> None:
     text = there.program('- 01:QUE $a:str = There.GreetSomebody(name="Ada")\n- 02:YLD for call\n- 03:RET $a')
     harness = ProgramHarness(tmp_path, box=there.box)
     waiting = await harness.play(text)
@@ -165,7 +165,7 @@ async def test_an_approval_is_decided_there_and_waited_for_here(
     await service.decide(waits[0].id, decision)
     played = await playing
     assert played.result["value"] == value
-    [link] = [one for one in played.seen.warnings if "waits for an approval on that server" in one]
+    [link] = [one for one in played.seen.warnings if "is waiting for approval on that server" in one]
     assert f"/runs/{there.asked()[0][1]}" in link
 
 
@@ -211,7 +211,7 @@ async def test_stopped_at_every_write_it_starts_nothing_twice(
     assert bool(repeated) == (when == "before")
 
 
-async def test_a_tool_server_is_no_cuebook_server(harness: McpHarness, tmp_path: Path) -> None:
+async def test_a_tool_server_is_not_a_cuebook_server(harness: McpHarness, tmp_path: Path) -> None:
     box = harness.good()
     text = program(
         "- 01:RET 1", "# good\nmetadata:\nremote:\n  type: cuebook\n  command: good\n---\nNo Cuebook server.\n"

@@ -1,4 +1,4 @@
-"""Agents that live elsewhere: a real tool server whose tools are called as playbooks."""
+"""Remote agents: a real tool server whose tools are called as playbooks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_its_tools_are_called_by_name_and_by_place_without_a_model(harness
     assert played.result["model_calls"] == 0
 
 
-async def test_a_model_is_told_of_them_and_held_to_their_parameters(harness: McpHarness) -> None:
+async def test_a_model_sees_them_and_must_match_their_parameters(harness: McpHarness) -> None:
     text = elsewhere("- 01:EXE Add one and two, as $sum:dict\n- 02:YLD for call\n- 03:RET $sum")
     says = [
         reply('`Step["Main:01:EXE"]` `$sum = good.add(x=1)`', "trig? no", '`Step["Main:02:YLD"]` yld call'),
@@ -54,7 +54,7 @@ async def test_a_tool_that_fails_is_an_error(harness: McpHarness) -> None:
     assert played.variables()["a"]["error"] == "tool_error"
 
 
-async def test_an_agent_that_cannot_be_reached_is_told_of_and_its_calls_are_errors(tmp_path: Path) -> None:
+async def test_an_unreachable_agent_is_warned_about_and_its_calls_are_errors(tmp_path: Path) -> None:
     text = elsewhere("- 01:QUE $a:dict = good.add(1, 2)\n- 02:YLD for call\n- 03:RET $a")
     says = [reply('`Step["Main:03:RET"]` `Return[$a.error]` `Var[$__, "It failed"]`')]
     played = await ProgramHarness(tmp_path).play(text, says)
@@ -62,7 +62,7 @@ async def test_an_agent_that_cannot_be_reached_is_told_of_and_its_calls_are_erro
     assert any("good cannot be reached" in one for one in played.seen.warnings)
 
 
-async def test_what_two_of_its_tools_give_at_once_is_taken_as_it_is(harness: McpHarness) -> None:
+async def test_results_of_two_concurrent_tools_are_used_unchanged(harness: McpHarness) -> None:
     text = elsewhere(
         '- 01:QUE $a = good.add(1, 2)\n- 02:QUE $b:str = good.fail(why="rain")\n- 03:YLD for call\n- 04:RET [$a, $b]'
     )
@@ -71,7 +71,7 @@ async def test_what_two_of_its_tools_give_at_once_is_taken_as_it_is(harness: Mcp
     assert played.result["value"] == [{"result": 3}, "tool_error"]
 
 
-async def test_an_agent_by_a_transport_that_is_not_carried_is_not_tried(tmp_path: Path) -> None:
+async def test_an_agent_with_an_unsupported_transport_is_not_contacted(tmp_path: Path) -> None:
     remote = "remote:\n  type: mcp\n  transport: memory\n  url: memory://./server.py"
     text = program("- 01:RET 1", f"# far:MCP\nmetadata:\n{remote}\n---\nComputes elsewhere.\n")
     played = await ProgramHarness(tmp_path).play(text)

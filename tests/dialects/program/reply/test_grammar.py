@@ -1,4 +1,4 @@
-"""The grammar of legal replies: what it leaves open, and that a real model which is held to it breaks no rule."""
+"""The grammar of legal replies: what it leaves open, and that a real model constrained by it breaks no rule."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def test_what_the_user_was_asked_for_is_set_first() -> None:
     assert "$n" not in rules(Position("02", "done"))["root"]
 
 
-def test_nothing_is_set_anew_after_a_call_that_failed() -> None:
+def test_nothing_is_set_again_after_a_failed_call() -> None:
     rows = [("01", "QUE", "$x:int = Rate(n=1)"), ("02", "YLD", "for call"), ("03", "RET", "$x")]
     made = grammar_of(Listing.of_rows("Main", rows), Position("02", "done"), ("x",), SIGNATURES, heard=True)
     assert made is not None
     assert "Var[$x" not in made
 
 
-def test_a_line_leaves_open_only_what_a_model_has_to_say() -> None:
+def test_a_line_leaves_open_only_what_a_model_has_to_write() -> None:
     found = rules(Position("02", "done"), ("n",))
     assert '"$x = Rate(n=$n)"' in found["line3"]
     assert '"$y = Rate(" "n=" int ")"' in found["line4"]
@@ -86,8 +86,8 @@ def test_a_long_listing_has_one_that_is_not_much_longer(lines: list[str]) -> Non
 
 @pytest.mark.parametrize("text", ["$x = 1{}x", "$x = 1; yld {}; x", "$x = 1; {}x", "$x{}:y", "$x = F(){}x"])
 @pytest.mark.parametrize("code", ["EXE", "QUE", "CND", "RET"])
-def test_a_long_line_is_read_as_well(text: str, code: str) -> None:
-    """Were the work more than linear, this would not come to an end."""
+def test_a_long_line_is_processed_in_linear_time(text: str, code: str) -> None:
+    """If the work were more than linear, this would not finish."""
     line = ListingLine("01", code, text.format(" " * 100_000))  # type: ignore[arg-type]
     needs_model(line)
     grammar_of(Listing("Main", (line,)), None, (), {})

@@ -25,7 +25,7 @@ Node: TypeAlias = tuple[str, Any]
 
 
 class Sampler:
-    """Says something that a grammar allows."""
+    """Generates a reply that a grammar allows."""
 
     def __init__(self, grammar: str, chance: random.Random) -> None:
         rules = (line.partition(" ::= ") for line in grammar.splitlines() if " ::= " in line)
@@ -52,7 +52,7 @@ class Sampler:
         return ("ways", ways), at
 
     def said(self) -> str | None:
-        """None for one that goes round in a loop for long."""
+        """Returns None for a reply that loops for too long."""
         out: list[str] = []
         waiting = [self._rules["root"]]
         for _ in range(_MOST_STEPS):

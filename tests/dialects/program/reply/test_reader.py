@@ -1,4 +1,4 @@
-"""Reading a reply: the canonical form, its other spellings, and the place of what cannot be read."""
+"""Parsing a reply: the canonical form, its other spellings, and the positions of errors."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_directives(directive: str, item: object) -> None:
         ("", 1, 1, "neither yields nor returns"),
     ],
 )
-def test_what_cannot_be_read_has_its_place(text: str, line: int, column: int, words: str) -> None:
+def test_an_error_has_its_position(text: str, line: int, column: int, words: str) -> None:
     with pytest.raises(ReplyError) as error:
         parse_reply(text)
     assert (error.value.line, error.value.column) == (line, column)
@@ -146,13 +146,13 @@ def test_what_cannot_be_read_has_its_place(text: str, line: int, column: int, wo
     assert error.value.fix
 
 
-def test_an_apostrophe_within_a_word_begins_no_string() -> None:
+def test_an_apostrophe_within_a_word_does_not_begin_a_string() -> None:
     reply = parse_reply("recap – r\nplan – p\n`Return[it's Bob's turn]` `Var[$__, 'done']`\nyld return")
     assert isinstance(reply.terminator, Yield)
     assert [type(item) for item in reply.items[2:4]] == [Return, Var]
 
 
-def test_a_say_knows_to_whom_and_what() -> None:
+def test_a_say_has_a_recipient_and_a_message() -> None:
     both, alone = (parse_reply(f"`{say}`\nyld user").items[0] for say in ('Say("meeting 1", "Hi")', 'Say("Hi")'))
     assert isinstance(both, Call)
     assert isinstance(alone, Call)
@@ -180,6 +180,6 @@ def test_the_package_offers_reading_and_verifying() -> None:
 
 
 @pytest.mark.parametrize("text", [None, b"yld user", 3])
-def test_what_is_no_text_is_no_reply(text: Any) -> None:
+def test_a_reply_must_be_a_string(text: Any) -> None:
     with pytest.raises(BadInput, match=f"A reply must be a str, got {type(text).__name__}"):
         parse_reply(text)

@@ -1,4 +1,4 @@
-"""What holds of the reader of replies for every text: its own error or none, linear work, and no matter how it is cut."""
+"""Properties of the reply reader for any text: only its own errors, linear work, and the same items however it is split."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def items_of(chunks: list[str]) -> tuple[list[ReplyItem], int | None]:
 
 @given(texts)
 @settings(max_examples=many(150, 600), deadline=None)
-def test_a_text_is_read_or_refused_with_its_place(text: str) -> None:
+def test_any_text_is_parsed_or_refused_with_a_position(text: str) -> None:
     found = read(text)
     if isinstance(found, ReplyError):
         lines = text[: found.position].split("\n")
@@ -77,7 +77,7 @@ def read(text: str) -> Reply | ReplyError:
 
 @given(texts, st.data())
 @settings(max_examples=many(150, 600), deadline=None)
-def test_however_a_text_is_cut_its_items_are_the_same(text: str, data: st.DataObject) -> None:
+def test_the_items_do_not_depend_on_how_the_text_is_split(text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
     edges = [0, *cuts, len(text)]
     pieces = [text[start:end] for start, end in itertools.pairwise(edges)]
@@ -138,8 +138,8 @@ def test_reading_takes_linear_work(unit: str, before: str) -> None:
 
 
 @pytest.mark.parametrize("before", ["", "`Var[$x, ", '`Say("user", '])
-def test_a_long_text_is_read_as_well(before: str) -> None:
-    """Work inside of regular expressions is not counted: were it more than linear, this would not come to an end."""
+def test_a_long_text_is_parsed_in_linear_time(before: str) -> None:
+    """Work inside regular expressions is not counted: if it were more than linear, this would not finish."""
     for unit in UNITS:
         items_of([before + unit * (50_000 // len(unit))])
 

@@ -1,4 +1,4 @@
-"""Values as replies write them: how they are read, and what they come to."""
+"""Values as replies write them: how they are parsed and evaluated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ plain = st.recursive(
 
 @given(plain)
 @settings(max_examples=many(100, 400), deadline=None)
-def test_a_literal_of_python_comes_to_itself(value: Any) -> None:
+def test_a_python_literal_evaluates_to_itself(value: Any) -> None:
     assert evaluate(expression_of(repr(value)), {}) == value
 
 
@@ -64,7 +64,7 @@ def test_references_are_resolved_and_a_dollar_in_a_string_is_none() -> None:
     assert evaluate(expression, {"n": 1, "order": {"items": [{}, {"price": 4}]}}) == 8
 
 
-def test_the_names_in_a_table_are_texts_as_in_json() -> None:
+def test_the_keys_of_a_table_are_strings_as_in_json() -> None:
     table = evaluate(expression_of('{1: "a", "b": 2, null: 3}'), {})
     assert table == {"1": "a", "b": 2, "null": 3}
     assert evaluate(expression_of("$t[1]"), {"t": table}) == "a"
@@ -84,7 +84,7 @@ def test_words_without_quotes_are_text(text: str) -> None:
     "text",
     ["", "3 +", "$x + ", "[1, 2", '"open', "2024-01-05", "$a $b", "f(1, x=1, 2)", "1e999", "lambda: 3 [", "f'{x}'"],
 )
-def test_what_is_no_value_is_refused(text: str) -> None:
+def test_an_invalid_value_is_refused(text: str) -> None:
     with pytest.raises(ExpressionError):
         expression_of(text)
 
@@ -99,7 +99,7 @@ def test_a_value_has_bounds(text: str) -> None:
     "text",
     ["9 ** 9 ** 9", "'a' * 10000000", "[0] * 1000 * 1000 * 1000", "1 / 0", "$missing", "open('x')", "'%s' % 3", "[1][5]", "1 + 'a'"],
 )  # fmt: skip
-def test_what_cannot_or_must_not_be_computed_is_not(text: str) -> None:
+def test_values_that_must_not_be_computed_are_left_alone(text: str) -> None:
     with pytest.raises(NotComputable):
         evaluate(expression_of(text), {})
 
@@ -113,12 +113,12 @@ def test_what_cannot_or_must_not_be_computed_is_not(text: str) -> None:
         ("str([$x] * 1000)", [0] * 100_000),
     ],
 )
-def test_what_is_larger_than_it_looks_is_not_computed(text: str, x: Any) -> None:
+def test_a_value_larger_than_it_looks_is_not_computed(text: str, x: Any) -> None:
     with pytest.raises(NotComputable):
         evaluate(expression_of(text), {"x": x})
 
 
-def test_a_list_within_itself_over_and_over_has_an_end() -> None:
+def test_a_deeply_nested_list_is_refused() -> None:
     deep: Any = []
     for _ in range(50):
         deep = evaluate(expression_of("[$x]"), {"x": deep})
@@ -168,7 +168,7 @@ def test_a_condition_that_must_be_judged_is_left_to_a_model(text: str) -> None:
         ("4.0", "int", 4, True), ("5", "Optional[int]", 5, True), (5, "int | None", 5, False),
     ],
 )  # fmt: skip
-def test_a_value_is_made_what_its_type_says(value: Any, type: str, made: Any, changed: bool) -> None:
+def test_a_value_is_converted_to_its_type(value: Any, type: str, made: Any, changed: bool) -> None:
     found = coerced(value, type)
     assert (found.value, found.changed, found.value.__class__) == (made, changed, made.__class__)
 
@@ -186,7 +186,7 @@ def test_a_value_is_made_what_its_type_says(value: Any, type: str, made: Any, ch
         ({}, "float"),
     ],
 )
-def test_a_value_that_cannot_be_that_is_refused(value: Any, type: str) -> None:
+def test_a_value_that_cannot_be_converted_is_refused(value: Any, type: str) -> None:
     with pytest.raises(DoesNotCoerce):
         coerced(value, type)
 

@@ -23,7 +23,7 @@ from cuebook.dialects.program.values.placeholders import filled, placeholders
         ("it's {$x}, isn't it, \"{$y}\"", ["$x", "$y"]),
     ],
 )
-def test_a_bracket_that_holds_a_value_is_a_placeholder(text: str, sources: list[str]) -> None:
+def test_braces_around_a_value_are_a_placeholder(text: str, sources: list[str]) -> None:
     found = placeholders(text)
     assert [one.source for one in found] == sources
     assert all(text[one.start] == "{" and text[one.end - 1] == "}" for one in found)

@@ -61,7 +61,7 @@ def test_a_listing_without_a_name_is_of_the_playbook_that_the_reply_names() -> N
 
 
 @pytest.mark.parametrize("listing", [["01"], [["01"]], ["first do this"], "# Desk\n\n## \n"])
-def test_what_is_no_listing_is_refused(listing: Any) -> None:
+def test_an_invalid_listing_is_refused(listing: Any) -> None:
     with pytest.raises(BadInput):
         verify_reply(listing, None, None, ASKS)
 
@@ -86,12 +86,12 @@ def test_a_position_in_any_form(position: Any, rules: tuple[str, ...]) -> None:
     assert verify_reply(LINES, position, None, GREETS).rules == rules
 
 
-def test_what_is_no_position_is_refused() -> None:
+def test_an_invalid_position_is_refused() -> None:
     with pytest.raises(BadInput, match="'the start' is not a line"):
         verify_reply(LINES, "the start", None, GREETS)
 
 
-def test_where_no_position_is_known_what_follows_the_first_step_is_judged() -> None:
+def test_without_a_position_everything_after_the_first_step_is_judged() -> None:
     refused = verify_reply(LINES, reply=JUMPS).rejected
     assert refused is not None
     assert (refused.rule, refused.because, refused.line) == ("C5", "C7", "01")
@@ -125,7 +125,7 @@ def test_a_reply_as_text_and_as_it_was_read_have_the_same_verdicts() -> None:
         assert verify_reply(LINES, "01", None, text) == verify_reply(LINES, "01", None, parse_reply(text))
 
 
-def test_what_cannot_be_read_is_an_error_of_its_own_and_a_verdict() -> None:
+def test_an_unparsable_reply_raises_an_error_and_gets_a_verdict() -> None:
     text = 'recap – r\nplan – p\n`Var[$x, "open]`\nyld user'
     with pytest.raises(ReplyError) as caught:
         parse_reply(text)
@@ -133,7 +133,7 @@ def test_what_cannot_be_read_is_an_error_of_its_own_and_a_verdict() -> None:
     assert verify_reply(LINES, None, None, text).rules == ("S2:R",)
 
 
-def test_the_verdicts_are_gone_through_in_the_order_of_the_text() -> None:
+def test_the_verdicts_are_iterated_in_the_order_of_the_text() -> None:
     found = verify_reply(LINES, "01", None, 'recap – r\n`Step["Main:01:EXE"]` `Say("user", "Hm")`\nyld user')
     assert [(one.rule, one.policy) for one in found.verdicts] == [("S1", "F"), ("C3", "F"), ("T1", "F")]
     assert all(one.words for one in found.verdicts)

@@ -1,4 +1,4 @@
-"""What the runtime can compute it also judges: a reply that says otherwise changes nothing, on the real engine."""
+"""The runtime enforces whatever it can compute: a reply that deviates changes nothing, on the real engine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_a_branch_is_the_one_that_was_computed(how: str) -> None:
     assert "Main:02.01" not in run.model.requests[1].messages[-1].text.partition("legal next lines:")[2]
 
 
-async def test_a_loop_is_gone_through_as_often_as_its_condition_holds() -> None:
+async def test_a_loop_repeats_as_often_as_its_condition_holds() -> None:
     steps = (
         "- 01:EXE Choose $n:int\n- 02:EXE $limit:int = 5\n- 03:CND While $n < $limit\n  - 03.01:EXE $n = $n + 1\n"
         "  - 03.02:JMP 03\n- 04:RET $n"
@@ -54,7 +54,7 @@ async def test_a_loop_is_gone_through_as_often_as_its_condition_holds() -> None:
     assert run.seen.verdicts == ["V6:F", "C8:R"]
 
 
-async def test_values_and_returns_are_what_they_come_to_and_are_used_so_in_the_same_reply() -> None:
+async def test_computed_values_and_returns_are_used_in_the_same_reply() -> None:
     steps = "- 01:EXE Choose $n:int\n- 02:EXE $sum:int = $n + 1\n- 03:EXE $twice:int = $sum * 2\n- 04:RET $twice"
     lines = ('`Step["Main:02:EXE"]` `Var[$sum, 999]`', "trig? no", '`Step["Main:03:EXE"]`', "trig? no")
     run = await played(program(steps), [reply(*CHOSEN, *lines, returned("04", "12345"))])
@@ -110,7 +110,7 @@ async def test_no_variable_is_changed_to_lead_a_condition_elsewhere() -> None:
     assert run.seen.verdicts == ["V6:F", "C8:R"]
 
 
-async def test_a_trigger_is_no_way_to_another_call() -> None:
+async def test_a_trigger_cannot_be_used_to_make_another_call() -> None:
     more = "## OnOrder() -> None\n### Triggers\n- T1:EVT When something is ordered\n### Steps\n- 01:RET\n"
     fired = reply(*READ, 'trig? `Trigger["OnOrder:T1:EVT"]`', '`Pay(amount=900, to="eve")`', "yld call")
     run = await played(f"{PAY}\n{more}", [fired, reply("yld call")], call="Desk.Main")
@@ -118,7 +118,7 @@ async def test_a_trigger_is_no_way_to_another_call() -> None:
     assert run.seen.calls.count("Pay") == 1
 
 
-async def test_a_loop_over_a_list_has_a_round_for_each_item_whoever_goes_through_it() -> None:
+async def test_a_loop_over_a_list_has_one_iteration_per_item() -> None:
     steps = (
         '- 01:EXE $xs:list = ["a", "b", "c"]\n- 02:CND For each $x in $xs\n  - 02.01:QUE Say(user, Tell them about $x)\n'
         "  - 02.02:JMP 02\n- 03:RET $x"
@@ -131,7 +131,7 @@ async def test_a_loop_over_a_list_has_a_round_for_each_item_whoever_goes_through
     assert run.seen.verdicts == ["C8:R"]
 
 
-async def test_a_call_without_a_step_is_not_made_besides_that_of_its_line() -> None:
+async def test_a_call_without_a_step_is_not_made_in_addition_to_that_of_its_line() -> None:
     text = program(
         "- 01:QUE Say(user, Ask for $n:int)\n- 02:YLD for user\n- 03:QUE $r:str = Pay($n)\n- 04:YLD for call\n- 05:RET $r",
         PAID,
@@ -161,7 +161,7 @@ async def test_a_call_that_is_queued_is_executed_and_is_not_offered_again() -> N
     assert legal.split() == ["-", "Main:03:YLD", "for", "call"]
 
 
-async def test_nothing_is_said_twice_behind_a_reply_that_was_cut() -> None:
+async def test_nothing_is_said_twice_after_a_truncated_reply() -> None:
     text = program("- 01:QUE Say(user, Ask)\n- 02:YLD for user\n- 03:RET 1")
     said = '`Step["Main:01:QUE"]` `Say("user", "How many?")`'
     says = [

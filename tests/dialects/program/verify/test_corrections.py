@@ -1,4 +1,4 @@
-"""A refused reply on the real engine: what was accepted stays, the rest is asked for again, twice at most, and can be given."""
+"""A refused reply on the real engine: the accepted part stays, and the rest is requested again at most twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIVE = "## Five() -> int\n### Steps\n- 01:EXE $count:int = $count + 1\n- 02:RET 
 @pytest.mark.parametrize(
     "line", ['`Step["Main:01:EXE"]` `Var[$b, 2]`', "`Var[$b, 2]`"], ids=["at the line again", "without naming it"]
 )
-async def test_a_line_that_was_refused_half_way_is_gone_on_with(line: str) -> None:
+async def test_a_line_that_was_refused_halfway_is_continued(line: str) -> None:
     run = await played(BOTH, [BROKEN, reply(line, "trig? no", "yld call")])
     assert run.result["value"] == [2, 2]
     assert run.seen.verdicts == ["V2:R"]
@@ -30,27 +30,29 @@ async def test_a_line_that_was_refused_half_way_is_gone_on_with(line: str) -> No
         assert words in correction
 
 
-async def test_a_line_that_is_refused_three_times_fails_its_frame_and_nothing_behind_it_runs() -> None:
+async def test_a_line_that_is_refused_three_times_fails_its_frame_and_nothing_after_it_runs() -> None:
     run = await played(BOTH, [BROKEN] * 3)
     assert run.error.code == "refused"
     assert len(run.model.requests) == 3
     assert run.lines == ["Main:01"]
 
 
-async def test_what_cannot_be_computed_is_told_to_the_model_and_is_why_it_failed() -> None:
+async def test_the_model_learns_why_a_value_cannot_be_computed_and_the_failure_names_it() -> None:
     text = program("- 01:EXE $n:int = 0\n- 02:EXE $x:float = 10 / $n\n- 03:RET $x")
     run = await played(text, [reply("Hm.")] * 3)
     assert "Main:02 cannot be computed: division by zero." in run.prompt(0)
     assert run.error.message.startswith("Main:02 cannot be computed: division by zero. Then 3 replies in a row")
 
 
-async def test_a_call_that_failed_is_warned_of_and_is_why_it_failed() -> None:
+async def test_a_failed_call_is_warned_about_and_named_as_the_cause() -> None:
     text = program(
         "- 01:QUE $x:int = Half(b=1)\n- 02:YLD for call\n- 03:RET $x", "## Half($n:int)\n### Steps\n- 01:RET 1"
     )
     run = await played(text, [reply("Hm.")] * 3)
-    assert "Half failed: Half takes no 'b'." in run.seen.warnings
-    assert run.error.message.startswith("A call failed: Half takes no 'b'. Then 3 replies in a row were refused")
+    assert "Half failed: Half takes no argument 'b'." in run.seen.warnings
+    assert run.error.message.startswith(
+        "A call failed: Half takes no argument 'b'. Then 3 replies in a row were refused"
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ async def test_a_reply_without_a_yield_is_asked_for_again(line: str) -> None:
     assert run.result["model_calls"] == 2
 
 
-async def test_an_unknown_playbook_behind_a_value_is_refused_until_it_is_left_out() -> None:
+async def test_an_unknown_playbook_after_a_value_is_refused_until_it_is_omitted() -> None:
     text = program("- 01:EXE Choose $a:int\n- 02:RET $a")
     wrong = reply('`Step["Main:01:EXE"]` `Var[$a, 1]` `Nope(1)`', "trig? no", "yld call")
     run = await played(text, [wrong, reply('`Step["Main:01:EXE"]`', "trig? no", "yld call")])
@@ -76,7 +78,7 @@ async def test_an_unknown_playbook_behind_a_value_is_refused_until_it_is_left_ou
 
 
 @pytest.mark.parametrize("line", ['`Step["Main:02:RET"]` `Return[1]`', "`Return[1]`"])
-async def test_a_return_can_be_mended_and_what_was_queued_before_it_is_not_lost(line: str) -> None:
+async def test_a_return_can_be_corrected_without_losing_queued_calls(line: str) -> None:
     text = program("- 01:EXE Choose $a:int\n- 02:RET the sum", returns="int")
     wrong = reply(
         '`Step["Main:01:EXE"]` `Var[$a, 1]`',
@@ -97,7 +99,7 @@ async def test_a_call_that_was_queued_before_the_refusal_is_not_asked_for_twice(
     assert run.result["value"] == [1, 5], run.seen.verdicts
 
 
-async def test_of_if_and_otherwise_the_second_is_not_done_behind_the_first() -> None:
+async def test_the_otherwise_branch_is_not_executed_after_the_if_branch() -> None:
     steps = "- 01:CND If it rains\n  - 01.01:EXE Take $u:str\n- 02:CND Otherwise\n  - 02.01:EXE $hat:bool = true\n- 03:RET 1"
     took = ('`Step["Main:01.01:EXE"]` `Var[$u, "umbrella"]`', "trig? no")
     run = await played(program(steps), [reply(*took, '`Step["Main:02:CND"]` does not apply', "trig? no", "yld call")])
@@ -120,7 +122,7 @@ async def test_something_unexpected_executes_no_line() -> None:
     assert run.lines == ["Main:01"]
 
 
-async def test_a_program_does_not_end_before_what_its_line_says_was_said() -> None:
+async def test_a_program_does_not_end_before_its_message_was_sent() -> None:
     text = program("- 01:QUE Say(user, Greet)\n- 02:YLD for exit")
     says = [
         reply('`Step["Main:01:QUE"]`', "trig? no", "yld exit"),
@@ -131,7 +133,7 @@ async def test_a_program_does_not_end_before_what_its_line_says_was_said() -> No
     assert run.seen.verdicts == ["C12:R"]
 
 
-async def test_nobody_is_waited_for_that_is_not_there() -> None:
+async def test_waiting_for_an_unknown_agent_is_refused() -> None:
     text = program("- 01:EXE Ask $x:str\n- 02:RET 1", "# Kitchen\nCooks.\n\n## Cook() -> None\n### Steps\n- 01:RET\n")
     asked = '`Step["Main:01:EXE"]` `Var[$x, "a"]`'
     says = [reply(asked, "trig? no", f"yld {who}") for who in ("usr", "Kitchn", "call")]

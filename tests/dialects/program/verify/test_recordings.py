@@ -1,4 +1,4 @@
-"""What real models said and what a real compiler made: read, verified and linted. They lie beside the project."""
+"""Replies of real models and listings of a real compiler, stored next to the project: parsed, verified and linted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.dialects.program.recordings import beside, listing_for, listings, rea
 pytestmark = beside
 
 
-def test_almost_all_replies_are_read_and_the_rest_says_where_it_is_not() -> None:
+def test_almost_all_replies_are_parsed_and_the_rest_have_an_error_position() -> None:
     read_, all_ = Counter[str](), Counter[str]()
     for reply, found in zip(replies(), read(), strict=True):
         text = reply["text"]
@@ -27,7 +27,7 @@ def test_almost_all_replies_are_read_and_the_rest_says_where_it_is_not() -> None
     assert read_.total() >= 0.96 * all_.total()
 
 
-def test_items_stand_in_the_text_in_their_order() -> None:
+def test_items_appear_in_the_order_of_the_text() -> None:
     for reply, found in zip(replies(), read(), strict=True):
         if isinstance(found, Reply):
             last = 0
@@ -37,7 +37,7 @@ def test_items_stand_in_the_text_in_their_order() -> None:
             assert found.terminator is not None
 
 
-def test_illegal_jumps_are_found_in_a_few_per_cent() -> None:
+def test_illegal_jumps_are_found_in_a_few_percent() -> None:
     known, broken, refused = 0, Counter[str](), 0
     for found in read():
         listing = listing_for(found) if isinstance(found, Reply) else None

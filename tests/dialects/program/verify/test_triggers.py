@@ -1,4 +1,4 @@
-"""What sets something off: triggers once each and by the agent's own variables, and messages for any agent."""
+"""Triggers fire once and only by the agent's own variables; messages can fire those of any agent."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_a_trigger_that_a_model_fired_is_not_fired_again() -> None:
     assert run.seen.triggers == ["Alarm:T1"]
 
 
-async def test_a_parameter_sets_no_trigger_off_and_does_not_keep_one_from_it() -> None:
+async def test_a_parameter_neither_fires_nor_blocks_a_trigger() -> None:
     text = program(
         "- 01:EXE $alarm:int = 0\n- 02:EXE $x:int = 1\n- 03:QUE F(20)\n- 04:YLD for call\n- 05:EXE $before:int = $alarm\n"
         "- 06:EXE $x = 20\n- 07:EXE $after:int = $alarm\n- 08:RET [$before, $after]",
@@ -49,7 +49,7 @@ async def test_a_parameter_sets_no_trigger_off_and_does_not_keep_one_from_it() -
     assert run.result["value"] == [0, 1]
 
 
-async def test_a_model_that_sets_a_parameter_sets_no_trigger_off() -> None:
+async def test_setting_a_parameter_does_not_fire_a_trigger() -> None:
     text = program(
         "- 01:EXE $alarm:int = 0\n- 02:QUE F(1)\n- 03:YLD for call\n- 04:RET $alarm",
         f"## F($x:int) -> None\n### Steps\n- 01:EXE Choose $x\n- 02:RET\n\n{ALARM}",
@@ -68,7 +68,7 @@ async def test_a_trigger_gets_the_variables_of_the_agent_and_not_a_parameter() -
     assert (await played(text)).result["value"] == "agent"
 
 
-async def test_an_error_sets_no_trigger_off() -> None:
+async def test_an_error_does_not_fire_a_trigger() -> None:
     text = program(
         "- 01:EXE $alarm:int = 0\n- 02:QUE $x = Nobody()\n- 03:YLD for call\n- 04:RET $alarm",
         ALARM.replace("$x > 15", "$x != 3"),
@@ -88,7 +88,7 @@ TWO = (
 )
 
 
-async def test_the_users_words_set_something_off_in_any_agent() -> None:
+async def test_a_user_message_can_fire_triggers_of_any_agent() -> None:
     says = [reply('trig? `Trigger["Shop.Order:T1:EVT"]` `Shop.Order(what="tea")`', "yld call")]
     run = await played(TWO, says, ("a tea, please",))
     assert run.status == "completed"
@@ -97,7 +97,7 @@ async def test_the_users_words_set_something_off_in_any_agent() -> None:
     assert 'Trigger["Shop.Order:T1:EVT"]' in run.prompt(0)
 
 
-async def test_a_message_that_nobody_could_handle_does_not_end_the_run() -> None:
+async def test_an_unhandled_message_does_not_end_the_run() -> None:
     odd = reply('trig? `Trigger["Nobody:T9:EVT"]` `Nobody()`', "yld call")
     good = reply('trig? `Trigger["Shop.Order:T1:EVT"]` `Shop.Order(what="cake")`', "yld call")
     run = await played(TWO, [odd, odd, odd, good], ("hm", "a cake"))

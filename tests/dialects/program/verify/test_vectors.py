@@ -50,7 +50,7 @@ def test_case(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_stream_is_stopped_where_the_reply_is_refused(case: dict[str, Any]) -> None:
-    """Letter by letter: what is shown ends before what was refused, and nothing more is asked for behind the end."""
+    """Character by character: the shown text ends before the refused part, and nothing after the end is requested."""
     text, whole = case["reply"], verified(case)
     watch = ReplyWatch.of(**watch_arguments(listing_of(case), position_of(case), state_of(case)))
     shown, stopped = "", None
@@ -72,7 +72,7 @@ def test_the_stream_is_stopped_where_the_reply_is_refused(case: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_was_verified_while_it_streamed_need_not_be_verified_again(case: dict[str, Any]) -> None:
+def test_a_reply_verified_while_streaming_is_not_verified_again(case: dict[str, Any]) -> None:
     listing, position, state = listing_of(case), position_of(case), state_of(case)
     question = watch_arguments(listing, position, state)
     watch, text = ReplyWatch.of(**question), ""
@@ -85,7 +85,7 @@ def test_what_was_verified_while_it_streamed_need_not_be_verified_again(case: di
 
 
 @pytest.mark.parametrize("case", [one for one in CASES if ":R" in str(one.values[0]["expect"]["verdicts"])])
-def test_a_refusal_tells_the_model_what_it_needs(case: dict[str, Any]) -> None:
+def test_a_refusal_contains_everything_the_model_needs(case: dict[str, Any]) -> None:
     result, listing = verified(case), listing_of(case)
     assert result.rejected is not None
     retry = retry_of(result, listing.name, case["reply"])

@@ -1,4 +1,4 @@
-"""The watch on a model's stream, on the real engine: it stops at the first illegal step, and shows what is verified."""
+"""The watch on a model's stream, on the real engine: it stops at the first illegal step, and shows the verified text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ILLEGAL = LEGAL.replace('`Step["Main:02:EXE"]` `Var[$n, 1]`\ntrig? no\n', "")
 
 
 class Streaming:
-    """A model that says what it is asked to, some letters at a time, until it is stopped."""
+    """A model that streams a scripted reply, some characters at a time, until it is stopped."""
 
     def __init__(self, pieces: int) -> None:
         self.pieces, self.said = pieces, 0
@@ -56,7 +56,7 @@ class Streaming:
 
 
 async def watched(text: str, path: Path, pieces: int = 3) -> tuple[str, str, int]:
-    """What observers saw of a reply, how it ended, and how many letters the model said."""
+    """The text that observers saw, how the reply ended, and how many characters the model sent."""
     arguments = watch_arguments(LISTING, Position("01"), State(variables={}, playbooks={}))
 
     def start(state: Any) -> Program[Any]:
@@ -85,7 +85,7 @@ async def watched(text: str, path: Path, pieces: int = 3) -> tuple[str, str, int
     return "".join(seen), finish, model.said
 
 
-async def test_a_legal_reply_is_shown_whole(tmp_path: Path) -> None:
+async def test_a_legal_reply_is_shown_in_full(tmp_path: Path) -> None:
     seen, finish, _ = await watched(LEGAL, tmp_path)
     assert seen == LEGAL.rstrip("\n")
     assert finish == "watch", "behind the yield nothing is waited for"
@@ -107,7 +107,7 @@ async def test_a_say_is_seen_only_when_it_is_verified(tmp_path: Path) -> None:
     assert finish == "watch"
 
 
-async def test_text_behind_the_yield_is_never_asked_for(tmp_path: Path) -> None:
+async def test_text_after_the_yield_is_never_requested(tmp_path: Path) -> None:
     seen, _, said = await watched(LEGAL + "recap – and on it goes\n" * 50, tmp_path)
     assert seen == LEGAL.rstrip("\n")
     assert said < len(LEGAL) + 4
@@ -137,7 +137,7 @@ def test_verdicts_are_those_of_one_question_and_one_text() -> None:
     assert verdicts_of(first, LEGAL + "more") is None, "the reply that came was another one"
 
 
-def test_replies_that_nobody_takes_are_forgotten() -> None:
+def test_unclaimed_verdicts_are_forgotten() -> None:
     questions = [watch_arguments(LISTING, Position("01"), State(variables={}, playbooks={})) for _ in range(100)]
     for question in questions:
         ReplyWatch.of(**question).feed(LEGAL)
