@@ -30,7 +30,7 @@ _BUILT_IN = {
     "program": "cuebook.dialects.program:PROGRAM",
     "markdown": "cuebook.dialects.markdown:MARKDOWN",
 }
-"""In the order in which they are asked whether they recognise a text."""
+"""The built-in dialects, in the order in which they are tried."""
 
 DEFAULT = "markdown"
 """The dialect of a playbook that nothing identifies as another one."""
@@ -56,7 +56,7 @@ def unregister(name: str) -> None:
 
 
 def dialects() -> tuple[Dialect, ...]:
-    """All dialects, in the order in which they are asked whether they recognise a text."""
+    """All dialects, in the order in which they are tried."""
     return tuple(_each())
 
 

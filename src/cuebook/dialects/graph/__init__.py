@@ -132,7 +132,7 @@ class Graph(Dialect):
         return [SecretNeed(f"env:{name}", required=False) for server in servers for name in server.env]
 
     def secrets_in(self, performed: Performed) -> Iterable[SecretNeed]:
-        """The environment variables that a skill read from a file needs."""
+        """The environment variables needed by a skill that was read from a file."""
         from cuebook.dialects.graph.run.sources import skill_of
 
         skill = skill_of(performed)

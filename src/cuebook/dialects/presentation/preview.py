@@ -115,7 +115,7 @@ class Choice(msgspec.Struct, frozen=True):
     label: str
     title: str
     on: tuple[str, ...]
-    """The names whose values decide."""
+    """The names whose values decide the branch."""
     reason: str
     """A clause for each name that describes the origin of its value."""
     before: tuple[Act, ...]

@@ -101,7 +101,7 @@ def test_a_block_that_is_not_closed_ends_with_its_step_and_is_named(cli: Command
     checked = cli.call("validate", path)
     assert checked.code == 2
     assert (
-        "book.md:11:1: error: The branch block is not closed; it ends with the step. Write ```endif```" in checked.out
+        "book.md:11:1: error: The branch block is not closed; it ends with the step. Add ```endif```" in checked.out
     )
 
 
@@ -141,8 +141,8 @@ def test_a_context_that_outgrows_the_window_fails_with_its_sizes(cli: CommandLin
     ran = cli.call("run", cli.write("two.md", TWO))
     assert (ran.code, len(server.requests)) == (1, 1)
     assert "why: The input has about 3,0" in ran.err
-    assert "and test/echo-1 holds 2,000 with its reply." in ran.err
-    assert "Shorten what the step is given, or choose a model with a larger window. (step 2)" in ran.err
+    assert "but test/echo-1 has room for only 2,000, including its reply." in ran.err
+    assert "Shorten the step's input, or choose a model with a larger window. (step 2)" in ran.err
 
 
 # --- people, files and tools --------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_a_prompt_that_leads_out_of_the_folder_by_a_link_fails_the_step(cli: Com
     (cli.work / "tone.md").symlink_to(secret)
     ran = cli.call("run", book(cli, "@prompt(file:tone.md)\n\nWrite."))
     assert (ran.code, server.requests) == (1, [])
-    words = "why: The path 'tone.md' leads out of its root by a link. Give the path of a file below it. (step 1)"
+    words = "why: The path 'tone.md' leads out of its root through a link. Use the path of a file below it. (step 1)"
     assert words in ran.err
 
 

@@ -31,7 +31,7 @@ WARNINGS = {
     # warnings that the format defines
     "step_number": "Step numbers are not sequential. (W1)",
     "input_line": "A bullet in INPUTS is not a valid input declaration. (W2)",
-    "artifact_type": "The artifact type is unknown, or may turn out to be at run time. (W3)",
+    "artifact_type": "The artifact type is unknown, or may be unknown at run time. (W3)",
     "unknown_variable": "A variable is undeclared: its placeholder is not replaced, and in a condition it is empty. (W4, W6)",
     "elicit_type": "A question has an unknown type and is not asked. (W5)",
     "shadowed_input": "An output has the same name as an input, so the input's value is used instead. (W7)",

@@ -103,9 +103,7 @@ def _elicitation(asked: Elicitation, row: str, at: tuple[int, int]) -> Iterator[
         fix = 'Write it last, in double quotes and without a space: default:"value".'
         yield found("unread_default", "The default is ignored.", *at, fix)
     elif asked.type != "select" and asked.options:
-        message = (
-            f"A question of type '{asked.type}' has no options: {shown(', '.join(asked.options))} will not be shown."
-        )
+        message = f"A question of type '{asked.type}' cannot have options: {shown(', '.join(asked.options))} will not be shown."
         yield found("elicit_options", message, *at, 'Use @elicit(select, "Which?", "one", "two").')
 
 

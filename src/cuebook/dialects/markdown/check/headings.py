@@ -103,7 +103,7 @@ def _near_section(row: str, in_step: bool) -> tuple[str, str] | None:
 def _ignored(section: Section, rows: list[str], in_steps: set[int]) -> Finding:
     fix = "If it belongs to the step above, use three '#'." if section.heading - 1 in in_steps else _REMARK
     return found(
-        "ignored_section", f"No model sees the section '{shown(rows[section.heading])}'.", section.heading + 1, 1, fix
+        "ignored_section", f"The section '{shown(rows[section.heading])}' is ignored.", section.heading + 1, 1, fix
     )
 
 

@@ -75,7 +75,7 @@ def rehearse(
         else:
             parts.append((yield from _choice(drive, fork, acts, drive.first.within[position])))
     if drive.rough:
-        words = f"Too many combinations of branches: {drive.rough} are shown as if earlier steps had taken their first branch."
+        words = f"Too many combinations of branches: {drive.rough} of them are shown as if earlier steps had taken their first branch."
         parts.append(Act(report=("warning", words), details={"warning": words}))
     return Rehearsal(parts, drive.first.failed)
 
