@@ -32,7 +32,7 @@ SAYS = {
 
 
 def said(prompt: str) -> str:
-    """A model that does what it is told to, is content, and takes the first way."""
+    """A model that does what it is asked to, is satisfied, and takes the first edge."""
     if prompt.startswith("Which of these conditions"):
         first = prompt.split("\n- ")[1].partition(":")[0]
         return json.dumps({"choice": "none" if "not ready" in prompt else first, "reason": "It holds."})
@@ -65,7 +65,7 @@ def test_nothing_is_wrong_with_a_workflow_of_the_guide(text: str) -> None:
     assert [one for one in check(text, "mail.yml") if one.severity != "note"] == []
 
 
-def test_the_guide_shows_what_there_is() -> None:
+def test_the_guide_covers_every_field() -> None:
     assert len(WORKFLOWS) >= 5
     whole = "".join(block.text for block in WORKFLOWS)
     for key in (

@@ -25,7 +25,7 @@ each = pytest.mark.parametrize("text", [one.text for one in PLAYBOOKS], ids=[f"l
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the guide has its readers save, and nothing else."""
+    """The files that the guide has its readers save."""
     work = tmp_path / "work"
     for name, text in SAVED.items():
         (work / name).parent.mkdir(parents=True)
@@ -44,14 +44,14 @@ def test_the_guide_has_its_playbooks_and_parts() -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_part_of_a_playbook_is_read_as_it_is_meant(part: Block) -> None:
+def test_a_part_of_a_playbook_is_parsed_as_intended(part: Block) -> None:
     (step,) = parse(f"# Reply\n\n{part.text.replace('STEP 3', 'STEP 1')}", "guide").steps
     assert step.prompt or step.tool
     assert "@" not in step.content
 
 
 def test_the_parts_go_into_the_playbook_that_was_saved_last() -> None:
-    """The guide has its readers change a step and add one, and what they have then is without fault."""
+    """The guide has its readers change a step and add one, and the result has no findings."""
     changed, added = PARTS
     saved = next(one.text for one in reversed(PLAYBOOKS) if one.line < changed.line)
     told = "## STEP 3: Answer\n\nA customer wrote:\n\n{{message}}\n"
@@ -61,7 +61,7 @@ def test_the_parts_go_into_the_playbook_that_was_saved_last() -> None:
 
 @each
 @pytest.mark.usefixtures("folder")
-def test_a_playbook_of_the_guide_runs_to_its_end_with_nobody_there(text: str) -> None:
+def test_a_playbook_of_the_guide_completes_unattended(text: str) -> None:
     inputs = {"message": "Hello"} if "`message` (text):" in text else {}
     result = cuebook.run(
         text, inputs, model=ScriptedModel(lambda asked: "praise"), store=MemoryStore(), unattended=True
@@ -69,7 +69,7 @@ def test_a_playbook_of_the_guide_runs_to_its_end_with_nobody_there(text: str) ->
     assert (result.status, result.error) == ("completed", None)
 
 
-def test_the_whole_playbook_takes_the_way_that_is_told(folder: Path) -> None:
+def test_the_whole_playbook_takes_the_described_path(folder: Path) -> None:
     (folder / "reply.playbook.md").write_text(WHOLE)
     model = ScriptedModel(["Complaint.", "We are sorry.", "Your lamp"])
     result = cuebook.run(

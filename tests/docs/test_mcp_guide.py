@@ -1,4 +1,4 @@
-"""The guide's configuration works as it is written, and so does what `cuebook mcp install` prints and writes."""
+"""The guide's configuration works as printed, and so do the entries that `cuebook mcp install` prints and writes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def command(cli: CommandLine) -> CommandLine:
 
 
 async def books(cli: CommandLine, entry: dict[str, Any], cwd: Path) -> list[str]:
-    """What an assistant finds that starts the server by this entry."""
+    """The tools that an assistant finds if it starts the server with this entry."""
     start = entry["command"] if isinstance(entry["command"], list) else [entry["command"], *entry["args"]]
     places = {"/path/to/project": str(cli.work), "${workspaceFolder}": str(cli.work)}
     first, *rest = [places.get(str(one), str(one)) for one in start]
@@ -54,7 +54,7 @@ async def books(cli: CommandLine, entry: dict[str, Any], cwd: Path) -> list[str]
 
 
 @each
-async def test_what_the_guide_says_to_copy_works(command: CommandLine, served: list[Served], block: Block) -> None:
+async def test_the_configuration_in_the_guide_works(command: CommandLine, served: list[Served], block: Block) -> None:
     entry = entry_of(block.text, block.language)
     if "url" not in entry:
         cwd = command.work if "--project" not in entry["args"] else command.home
@@ -76,14 +76,14 @@ def test_the_guide_names_every_tool_and_every_client() -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_what_is_written_for_a_client_starts_the_server(command: CommandLine, client: str) -> None:
+async def test_the_entry_written_for_a_client_starts_the_server(command: CommandLine, client: str) -> None:
     printed = command.call("mcp", "--tools", "install", "--client", client)
     assert printed.code == 0
     language = "toml" if CLIENTS[client].style == "toml" else "json"
     file = command.work / "config"
     other = '[mcp_servers.other]\ncommand = "x"\n' if language == "toml" else '{"theme": "dark"}'
     file.write_text(other)
-    for _ in range(2):  # a second time changes nothing
+    for _ in range(2):  # a second call changes nothing
         ran = command.call("mcp", "--tools", "install", "--client", client, "--write", "--file", file)
         assert ran.code == 0
     text = file.read_text()

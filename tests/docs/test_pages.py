@@ -1,4 +1,4 @@
-"""Pages lead where they say: every link has a target, and every path of the architecture page exists."""
+"""The links of pages: every link has a target, and every path on the architecture page exists."""
 
 from __future__ import annotations
 

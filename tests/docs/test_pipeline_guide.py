@@ -1,4 +1,4 @@
-"""The guide to pipelines: each of its pipelines is without fault, and every command in it does what it says."""
+"""The guide to pipelines: its pipelines have no findings, and every command in it does what it says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ each = pytest.mark.parametrize("block", PIPELINES, ids=[f"line {one.line}" for o
 
 
 def name_of(block: Block) -> str:
-    """Where its readers save it."""
+    """The file in which its readers save it."""
     return "playbooks/gate.yml" if block.text.startswith("id: gate\n") else "count.yml"
 
 
@@ -31,7 +31,7 @@ def test_nothing_is_wrong_with_a_pipeline_of_the_guide(block: Block) -> None:
     assert [one for one in check(block.text, "count.yml") if one.severity != "note"] == []
 
 
-def test_the_guide_begins_small_and_shows_what_there_is() -> None:
+def test_the_guide_starts_small_and_covers_every_field() -> None:
     assert PIPELINES[0].text.count("\n") == 5
     whole = "".join(block.text for block in PIPELINES)
     for written in (
@@ -56,7 +56,7 @@ def test_the_guide_begins_small_and_shows_what_there_is() -> None:
     }
 
 
-def test_the_picture_is_the_one_that_the_example_gives(cli: CommandLine) -> None:
+def test_the_picture_matches_the_example(cli: CommandLine) -> None:
     assert cli.call("graph", EXAMPLE, "--mermaid").out == PICTURE.text
 
 

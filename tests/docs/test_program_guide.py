@@ -1,4 +1,4 @@
-"""The guide to programs: each of its programs is without fault, and every command in it does what it says."""
+"""The guide to programs: its programs have no findings, and every command in it does what it says."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ SAID = {
         "03.08": ["$more false", "04:RET $sum"],
     },
 }
-"""What the model does, by a line that only this version of the program has, and by position."""
+"""The model's replies, by a line that only this version of the program has, and by position."""
 
 
 def name_of(block: Block) -> str:
-    """Where its readers save it."""
+    """The file in which its readers save it."""
     return "harbour.pbasm" if "# Harbour\n" in block.text else "ferry.pbasm"
 
 
 def reply_to(request: dict[str, Any]) -> str:
-    """What a model that keeps to the listing says."""
+    """The reply of a model that follows the listing."""
     shown = "\n".join(str(message["content"]) for message in request["messages"])
     asked = re.search(
         r"Execute Main from ([\d.]+)\.|Main:([\d.]+) was executed", str(request["messages"][-1]["content"])
@@ -81,12 +81,12 @@ def test_nothing_is_wrong_with_a_program_of_the_guide(block: Block) -> None:
     assert [one for one in check(block.text, "ferry.pbasm") if one.severity != "note"] == []
 
 
-def test_the_guide_tells_of_every_rule() -> None:
+def test_the_guide_lists_every_rule() -> None:
     documented = {found[1]: (found[2].replace(", ", ""), found[3]) for found in _rows(r"([A-Z]+\d*)", "([RFW, ]+)")}
     assert documented == dict(RULES)
 
 
-def test_the_guide_tells_what_is_found_in_a_listing() -> None:
+def test_the_guide_lists_every_finding() -> None:
     assert {found[1]: (found[2], found[3]) for found in _rows(r"`([A-Z_]+)`", r"(error|warning|note)")} == {
         **LINTED,
         **USED,
@@ -125,7 +125,7 @@ def test_every_command_of_the_guide_does_what_it_says(cli: CommandLine, server: 
     assert "$sum: float = 36" in shown[1]
 
 
-def test_what_the_guide_does_in_python_runs(cli: CommandLine) -> None:
+def test_the_python_in_the_guide_runs(cli: CommandLine) -> None:
     cli.write("harbour.pbasm", next(one.text for one in PROGRAMS if name_of(one) == "harbour.pbasm"))
     said = [
         subprocess.run(

@@ -1,4 +1,4 @@
-"""The guide to Cuebook from Python: every example in it runs as it stands there."""
+"""The guide to Cuebook from Python: every example in it runs as printed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCK = re.compile(r"(?:^`([^`\n]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.DOTALL | r
 
 
 def blocks() -> list[tuple[str, str, str, int]]:
-    """Each block's file name (where it has one), language, text and line."""
+    """Each block's file name (if it has one), language, text and line."""
     text = GUIDE.read_text(encoding="utf-8")
     return [(one[1] or "", one[2], one[3], text.count("\n", 0, one.start(3)) + 1) for one in BLOCK.finditer(text)]
 
@@ -57,7 +57,7 @@ def test_the_guide_has_its_files_and_examples() -> None:
 
 
 @pytest.mark.parametrize(("text", "line"), SCRIPTS, ids=[f"line {line}" for _, line in SCRIPTS])
-def test_an_example_runs_as_it_stands(cli: CommandLine, text: str, line: int) -> None:
+def test_an_example_runs_as_printed(cli: CommandLine, text: str, line: int) -> None:
     ran = cli.fork(program=cli.write("example.py", text))
     assert ran is not None
     assert (ran.code, ran.err) == (0, "")
@@ -83,7 +83,7 @@ def test_a_program_of_effects_is_approved_from_the_command_line(cli: CommandLine
     assert cli.call("verify", run).code == 0
 
 
-def test_the_guide_shows_only_commands_that_there_are() -> None:
+def test_the_guide_shows_only_existing_commands() -> None:
     from cuebook.surfaces.cli import COMMANDS
 
     shown = re.findall(

@@ -1,4 +1,4 @@
-"""The README and the quickstart: what they show is without fault, and every command and program in them runs."""
+"""The README and the quickstart: their playbooks have no findings, and every command and program in them runs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def shown(page: list[Block], language: str) -> list[str]:
 
 
 def commands(page: list[Block]) -> list[str]:
-    """All but those that would need a key, and the one that goes on until it is ended."""
+    """All commands except those that need a key, and the one that runs until it is stopped."""
     typed = [command for block in page for command in block.commands]
     return [command for command in typed if "openai" not in command and not command.startswith(SERVE)]
 
 
 def assert_serves(cli: CommandLine, page: list[Block]) -> None:
-    """The page's server has the page's playbook, and what was run in the terminal."""
+    """The page's server shows the page's playbook, and the runs of the terminal."""
     (command,) = [one for block in page for one in block.commands if one.startswith(SERVE)]
     serving = Serving(cli, *command.removeprefix(SERVE).split())
     try:

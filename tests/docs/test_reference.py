@@ -1,4 +1,4 @@
-"""What is written about the command line is what the command line does."""
+"""The reference of the command line matches the program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.command_line import CommandLine
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_reference_is_what_the_program_says() -> None:
+def test_the_reference_matches_the_help() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "make_cli_reference.py"), "--check"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -1,4 +1,4 @@
-"""The guide to the web app: its playbooks are without fault, its tables are true, and what it says to type works."""
+"""The guide to the web app: its playbooks have no findings, its tables are true, and its commands work."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ BOOKS = {
 COMMANDS = [line for block in BLOCKS if block.language == "sh" for line in block.text.splitlines()]
 SETTINGS = [line for line in COMMANDS if re.match(r"\w+=", line)]
 PRINTED = "http://127.0.0.1:8765"
-"""Where the guide has the server."""
+"""The URL of the server in the guide."""
 
 
 def rows(columns: int) -> list[list[str]]:
-    """The rows of the guide's tables that have so many columns, without the marks for code."""
+    """The rows of the guide's tables with this many columns, without the marks for code."""
     lines = [line for line in GUIDE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     cells = [[cell.strip().replace("`", "") for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in cells if len(row) == columns]
@@ -51,7 +51,7 @@ def test_nothing_is_wrong_with_a_playbook_of_the_guide(name: str) -> None:
     assert [one for one in check(BOOKS[name], name) if one.severity != "note"] == []
 
 
-def test_the_guide_has_every_way_of_the_api_and_who_may_go_it() -> None:
+def test_the_guide_lists_every_route_and_its_role() -> None:
     told = {name: who for name, who, _ in rows(3) if " " in name}
     plain = [
         endpoint
@@ -71,14 +71,14 @@ def test_the_guide_has_the_roles_and_the_events() -> None:
 
 
 class Terminal:
-    """Somebody who types what the guide says, beside a server and a browser."""
+    """A person who types the guide's commands, with a server and a browser."""
 
     def __init__(self, cli: CommandLine, serving: Serving) -> None:
         self._desk = cli
         self._serving = serving
         self._decided: set[str] = set()
         self.names: dict[str, str] = {}
-        """What stands for the words in capitals."""
+        """The values for the words in capitals."""
         home = cli.home / "curl"
         home.mkdir()
         (home / ".curlrc").write_text("silent\nshow-error\nfail-with-body\nmax-time = 60\n")
@@ -94,7 +94,7 @@ class Terminal:
         )
 
     def curls(self, command: str) -> str:
-        """What a command prints, once the run that it is about has come to rest."""
+        """The output of a command, once its run has ended or waits."""
         if re.search(r"/(answer|decide|resume)\b", command):
             self._decided.add(self.names["WAIT"])
         said = finished(self.begin(command))
@@ -108,7 +108,7 @@ class Terminal:
             time.sleep(0.05)
 
     def _rests(self) -> bool:
-        """Whether the newest run has ended, or waits for something that nobody has decided; the names are then of it."""
+        """Whether the newest run has ended or has an undecided wait; the names then refer to it."""
         listed = [one["run"] for one in self._serving.client.get("/api/runs").json()["runs"]]
         if not listed:
             return True

@@ -1,4 +1,4 @@
-"""Someone who releases from a scratch repository by `examples/release`, and the webhook that they announce it to."""
+"""A person who releases from a scratch repository with `examples/release`, and the webhook for the announcement."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Hook(Webhook):
     def __init__(self, file: Path) -> None:
         super().__init__(0, file)
         self.keys: list[str] = []
-        """Of every announcement that came, whether it was accepted or not."""
+        """For every announcement received, whether it was accepted."""
         self.hold = ""
-        """`lost`: before it is accepted, which it never is; `taken`: once it is; `look`: when somebody looks."""
+        """`lost`: before it is accepted, which never happens; `taken`: after it is accepted; `look`: when it is looked up."""
         self.holding, self._go_on = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
@@ -72,7 +72,7 @@ class Hook(Webhook):
         self._go_on.set()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        pass  # who asked is dead, which is what the tests are about
+        pass  # the client was killed, as the tests intend
 
     def close(self) -> None:
         self.release()
@@ -82,7 +82,7 @@ class Hook(Webhook):
 
 
 class Release:
-    """Someone who releases from a scratch repository."""
+    """A person who releases from a scratch repository."""
 
     def __init__(self, cli: CommandLine, hook: Hook) -> None:
         self.cli, self.hook = cli, hook
@@ -116,7 +116,7 @@ class Release:
         return ran.stdout.strip()
 
     def assert_released_once(self) -> None:
-        """However often it was sent, it was under one key."""
+        """It was sent under one key, however often it was sent."""
         assert self.statuses() == dict.fromkeys(STEPS, "completed")
         assert self.tags() == ["v1.1.0", "v1.2.0"]
         head = self._git("rev-parse", "HEAD")
@@ -141,20 +141,20 @@ class Release:
         return False
 
     def killed_while(self, *args: str, holding: Callable[[], bool]) -> None:
-        """Kills the process once something is held in the midst of it."""
+        """Kills the process once a request or a step is held."""
         process = self.cli.begin(*args)
         assert holding()
         process.kill()
         finished(process)
 
     def held(self) -> bool:
-        """Whether the step that waits for the file `go` has come to that."""
+        """Whether the step has reached the point where it waits for the file `go`."""
         while not (self.repository / "held").exists():
             threading.Event().wait(0.05)
         return True
 
     def slow_down(self, name: str, line: str, *, before: bool) -> None:
-        """Makes a file of the repository wait before or after the line that begins so, until it may go on."""
+        """Makes a script of the repository wait before or after the line with this beginning, until it may continue."""
         (self.repository / "waiting.py").write_text(WAITING)
         file = self.repository / name
         (found,) = [one for one in file.read_text().splitlines() if one.startswith(line)]
@@ -166,7 +166,7 @@ class Release:
         (self.repository / "go").touch()
 
     def next_call(self) -> tuple[str, ...] | None:
-        """What somebody would type now; None once the run has ended."""
+        """The command that a person would type now; None once the run has ended."""
         shown = self.shown()
         if not shown["waits"]:
             return None if shown["status"] in ENDED else ("resume", self.run)

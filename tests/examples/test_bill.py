@@ -1,4 +1,4 @@
-"""The program of `examples/bill`, and the one that `cuebook new` writes: as they are told to be tried."""
+"""The program of `examples/bill`, and the one that `cuebook new` writes, run as their instructions say."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def reply_to(request: dict[str, Any]) -> str:
 
 
 def demo(cli: CommandLine, answers: str) -> Ran:
-    """Without a terminal, and with the `cuebook` under test."""
+    """Run the demo without a terminal, with the `cuebook` under test."""
     command = cli.home / "cuebook"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m cuebook "$@"\n')
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
@@ -78,7 +78,7 @@ def test_it_asks_loops_and_has_python_compute(cli: CommandLine, server: ModelSer
     assert len(server.requests) == 2
 
 
-def test_with_too_few_answers_it_says_how_to_go_on(cli: CommandLine, server: ModelServer) -> None:
+def test_with_too_few_answers_it_says_how_to_continue(cli: CommandLine, server: ModelServer) -> None:
     server.script = reply_to
     ran = demo(cli, "84.50\n")
     assert ran.code == 3
@@ -120,11 +120,13 @@ def test_with_no_key_the_embedded_model_runs_it_to_its_end(bare_cli: CommandLine
     assert "refused" not in ran.err
 
 
-def test_a_program_to_begin_with_is_without_fault(bare_cli: CommandLine) -> None:
+def test_the_starter_program_has_no_findings(bare_cli: CommandLine) -> None:
     for given in (("sums", "--dialect", "program"), ("totals.pbasm",)):
         assert bare_cli.call("new", *given).code == 0
     assert check((bare_cli.work / "sums.pbasm").read_text(encoding="utf-8"), "sums.pbasm") == []
     assert bare_cli.call("validate", "--strict", "sums.pbasm", "totals.pbasm").code == 0
     refused = bare_cli.call("new", "drafted.pbasm", "--from", "count coins")
     assert (refused.code, (bare_cli.work / "drafted.pbasm").exists()) == (2, False)
-    assert "--from cannot draft playbooks in the dialect program. Choose one of markdown, graph, pipeline." in refused.err
+    assert (
+        "--from cannot draft playbooks in the dialect program. Choose one of markdown, graph, pipeline." in refused.err
+    )

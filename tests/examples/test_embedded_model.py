@@ -68,7 +68,7 @@ def test_a_workflow_of_the_guide_runs_to_its_end(bare_cli: CommandLine, text: st
     assert "failed:" not in ran.err, "what is done again without tools has not failed"
 
 
-def test_the_workflow_to_begin_with_runs_to_its_end(bare_cli: CommandLine) -> None:
+def test_the_starter_workflow_completes(bare_cli: CommandLine) -> None:
     bare_cli.environ["CUEBOOK_LOCAL_WEIGHTS"] = str(WEIGHTS)
     assert bare_cli.call("new", "orders", "--dialect", "graph").code == 0
     ran = bare_cli.call("run", "orders.yml", "--max-tokens", "60", "--json")

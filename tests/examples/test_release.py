@@ -1,4 +1,4 @@
-"""The release of `examples/release`, by real processes: what it does, and that a kill anywhere loses and doubles nothing."""
+"""The release of `examples/release`, with real processes: what it does, and that a kill loses and duplicates nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def release(cli: CommandLine, server: ModelServer, hook: Hook) -> Release:
 # --- what it does ---------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_tagged_before_somebody_has_seen_the_diff_and_approved(
+def test_nothing_is_tagged_before_a_person_has_seen_the_diff_and_approved(
     release: Release, server: ModelServer
 ) -> None:
     asked = release.cli.call(*release.begin)
@@ -78,7 +78,7 @@ def test_tests_that_fail_end_the_release_before_anyone_is_asked(release: Release
     assert (release.tags(), server.requests) == (["v1.1.0"], [])
 
 
-def test_without_the_rule_of_the_policy_the_webhook_is_out_of_bounds(release: Release) -> None:
+def test_without_the_policy_rule_the_webhook_cannot_be_reached(release: Release) -> None:
     assert release.cli.call("policy", "trust", "--revoke").code == 0
     plan = release.cli.call("plan", *release.begin[1:], "--json")
     steps = {step["step"]: step for step in plan.object["steps"]}
@@ -106,7 +106,7 @@ def test_a_webhook_that_does_not_answer_is_asked_about_and_a_repetition_finishes
 
 
 @pytest.mark.parametrize("step", some(STEPS, 3))
-def test_killed_when_a_step_begins_it_goes_on_from_there(release: Release, step: str) -> None:
+def test_killed_when_a_step_begins_it_continues_from_there(release: Release, step: str) -> None:
     def begins(event: dict[str, Any]) -> bool:
         return bool(event["event"] == "StepStarted" and event["data"]["label"] == step)
 
@@ -120,8 +120,8 @@ def test_killed_when_a_step_begins_it_goes_on_from_there(release: Release, step:
 
 
 @pytest.mark.timeout(400)  # dozens of processes
-def test_killed_again_and_again_it_ends_as_if_it_never_was(release: Release) -> None:
-    """At every few events, by whichever process drives it then."""
+def test_killed_repeatedly_it_ends_as_if_never_killed(release: Release) -> None:
+    """At every few events, in whichever process drives it then."""
     call: tuple[str, ...] | None = tuple(release.begin)
     kills = 0
     while call is not None:
@@ -160,8 +160,8 @@ def test_killed_while_the_model_writes_it_is_asked_again(release: Release, serve
     assert (len(server.requests), release.doubts) == (2, [])
 
 
-def test_killed_while_somebody_ponders_it_still_asks(release: Release) -> None:
-    """Nothing is at work then, and nothing can be lost."""
+def test_killed_while_waiting_for_approval_it_still_asks(release: Release) -> None:
+    """Nothing is running then, so nothing can be lost."""
     assert release.until(*release.begin, kill_at=lambda event: event["event"] == "WaitOpened")
     assert [(wait["kind"], wait["step"]) for wait in release.shown()["waits"]] == [("approval", "tag")]
     release.bring_to_its_end()
@@ -195,7 +195,7 @@ def test_killed_while_it_announces_it_asks_and_a_repetition_is_accepted_once(rel
     assert (len(release.hook.keys), release.doubts) == (2, ["announce"])
 
 
-def test_whoever_knows_that_it_was_announced_says_so_and_nothing_is_sent_again(release: Release) -> None:
+def test_a_person_can_confirm_the_announcement_and_nothing_is_sent_again(release: Release) -> None:
     release.hook.hold = "taken"
     assert release.cli.call(*release.begin).code == 3
     release.killed_while("decide", release.run, "approve", holding=lambda: release.hook.holding.wait(30))
@@ -207,7 +207,7 @@ def test_whoever_knows_that_it_was_announced_says_so_and_nothing_is_sent_again(r
     assert len(release.hook.keys) == 1
 
 
-def test_whoever_does_not_know_stops_it_and_the_run_says_so(release: Release) -> None:
+def test_a_person_can_stop_a_run_in_doubt_and_the_run_says_so(release: Release) -> None:
     release.hook.hold = "taken"
     assert release.cli.call(*release.begin).code == 3
     release.killed_while("decide", release.run, "approve", holding=lambda: release.hook.holding.wait(30))
@@ -225,7 +225,7 @@ def test_whoever_does_not_know_stops_it_and_the_run_says_so(release: Release) ->
     assert decision["reason"] == "somebody must look"
 
 
-def test_killed_while_it_looks_it_looks_again(release: Release) -> None:
+def test_killed_while_it_checks_it_checks_again(release: Release) -> None:
     assert release.cli.call(*release.begin).code == 3
     release.hook.hold = "look"
     release.killed_while("decide", release.run, "approve", holding=lambda: release.hook.holding.wait(30))
@@ -236,7 +236,7 @@ def test_killed_while_it_looks_it_looks_again(release: Release) -> None:
 
 
 def assert_in_doubt(release: Release, step: str, part: str, what: str) -> None:
-    """The run was found dead in this step: it asks, in every place where somebody would look, and does nothing."""
+    """The run was killed in this step: it asks, in every place where a person would look, and does nothing."""
     ran = release.cli.call("resume", release.run)
     assert ran.code == 3
     assert f"\nnext: cuebook decide {release.run} repeat|stop\n" in ran.err
@@ -296,14 +296,16 @@ def test_make_release_does_all_of_it_and_leaves_nothing_behind(cli: CommandLine,
     assert json.loads(line)["tag"] == "v1.2.0"
 
 
-@pytest.mark.parametrize(("decision", "why"), [("foo", "'foo' is not a decision"), ("ask", "there is no terminal to ask in")])
-def test_make_release_that_nobody_can_decide_does_not_begin(cli: CommandLine, decision: str, why: str) -> None:
+@pytest.mark.parametrize(
+    ("decision", "why"), [("foo", "'foo' is not a decision"), ("ask", "there is no terminal to ask in")]
+)
+def test_make_release_without_a_decision_does_not_start(cli: CommandLine, decision: str, why: str) -> None:
     ran = make(cli, "release", f"DECISION={decision}")
     assert (ran.code, ran.out) == (2, "")
     assert why in ran.err
 
 
-def test_make_release_that_is_interrupted_goes_on(cli: CommandLine, server: ModelServer) -> None:
+def test_make_release_continues_after_an_interruption(cli: CommandLine, server: ModelServer) -> None:
     began: list[subprocess.Popen[str]] = []
 
     def script(request: object) -> str:
@@ -328,8 +330,7 @@ def test_make_release_that_is_denied_tags_nothing(cli: CommandLine, server: Mode
     tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition("==> What the webhook has accepted\n")
     assert (ran.code, "v1.2.0" in tags) == (0, False)
     assert (
-        accepted
-        == "nothing\nIt was denied, as requested: the release is cancelled, and nothing was tagged or sent.\n"
+        accepted == "nothing\nIt was denied, as requested: the release is cancelled, and nothing was tagged or sent.\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""The GitHub Action: its description fits its script, and the script, run as the runner would, tells how it went."""
+"""The GitHub Action: its description matches its script, and the script, run as the runner would, reports the result."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Ran:
 
 
 class Runner:
-    """A machine of the service: a workspace, files for outputs and summary, and the environment that it gives."""
+    """A runner of the service: a workspace, files for outputs and summary, and the environment."""
 
     def __init__(self, at: CommandLine) -> None:
         self.cli = at
@@ -167,7 +167,7 @@ def test_answers_the_model_and_the_place_of_the_artifact_are_inputs(runner: Runn
     assert re.fullmatch(r"made/\w+\.json", again.outputs["artifact-path"])
 
 
-def test_a_run_that_fails_tells_all_the_same(runner: Runner, server: ModelServer) -> None:
+def test_a_failed_run_still_writes_all_outputs(runner: Runner, server: ModelServer) -> None:
     server.replies = ["Sencha", 400]
     ran = runner.run(playbook="tea.md", inputs="kind: green")
     assert (ran.code, ran.outputs["status"], ran.outputs["step-count"]) == (1, "failed", "2")
@@ -195,7 +195,7 @@ def test_a_run_that_fails_tells_all_the_same(runner: Runner, server: ModelServer
         ({"playbook": "tea.md", "inputs": "kind: green", "model": "nobody/x"}, "There is no provider `nobody`."),
     ],
 )
-def test_what_is_wrong_beforehand_is_told_and_nothing_is_asked(
+def test_invalid_inputs_are_reported_and_nothing_is_asked(
     runner: Runner, server: ModelServer, inputs: dict[str, str], words: str
 ) -> None:
     ran = runner.run(**inputs)
@@ -204,7 +204,7 @@ def test_what_is_wrong_beforehand_is_told_and_nothing_is_asked(
     assert ": failed\n" in ran.summary
 
 
-def test_an_answer_that_does_not_fit_fails_the_run(runner: Runner, server: ModelServer) -> None:
+def test_an_invalid_answer_fails_the_run(runner: Runner, server: ModelServer) -> None:
     ran = runner.run(playbook="tea.md", inputs="kind: green", elicit="2: perhaps")
     assert (ran.code, ran.outputs["status"]) == (1, "failed")
     assert "'perhaps' is neither yes nor no" in ran.summary
@@ -225,9 +225,7 @@ def test_warnings_are_an_output_and_with_strict_a_failure(runner: Runner, server
     assert "Nothing was run." in strict.summary
 
 
-def test_a_warning_of_the_run_is_a_failure_with_strict_and_the_artifact_is_there(
-    runner: Runner, server: ModelServer
-) -> None:
+def test_with_strict_a_warning_fails_the_run_and_the_artifact_is_kept(runner: Runner, server: ModelServer) -> None:
     runner.cli.write(
         "odd.md", '# Odd\n\n## STEP 1: Do\n\nSay a or b.\n\n@output(x: enum, "a", "b")\n\n## STEP 2: Use\n\n{{x}}\n'
     )
@@ -245,7 +243,7 @@ def test_a_run_in_which_no_step_had_anything_to_do_is_skipped(runner: Runner) ->
     assert ran.outputs["artifact-path"] == ""
 
 
-def test_an_approval_that_nobody_can_give_fails_and_says_what_to_do(runner: Runner) -> None:
+def test_a_needed_approval_fails_the_run_and_says_what_to_do(runner: Runner) -> None:
     runner.cli.write("act.md", '# Act\n\n## STEP 1: Do\n\n@tool(builtin, Bash, {"command": "touch x"})\n')
     ran = runner.run(playbook="act.md")
     assert (ran.code, ran.outputs["status"]) == (1, "failed")
@@ -253,7 +251,7 @@ def test_an_approval_that_nobody_can_give_fails_and_says_what_to_do(runner: Runn
     assert not (runner.cli.work / "x").exists()
 
 
-def test_what_a_model_says_becomes_no_output_and_no_command(runner: Runner, server: ModelServer) -> None:
+def test_a_models_words_become_neither_output_nor_command(runner: Runner, server: ModelServer) -> None:
     evil = "::set-output name=status::ok\nstatus<<x\nfailed\nx\n::error::boo\n```` </details> <script>"
     server.replies = ["a", evil]
     ran = runner.run(playbook="tea.md", inputs="kind: green")
@@ -263,7 +261,7 @@ def test_what_a_model_says_becomes_no_output_and_no_command(runner: Runner, serv
     assert f"`````text\n{evil}\n`````" in ran.summary
 
 
-def test_what_a_model_says_is_in_no_log_and_is_text_in_the_summary(runner: Runner, server: ModelServer) -> None:
+def test_a_models_words_are_not_logged_and_are_text_in_the_summary(runner: Runner, server: ModelServer) -> None:
     runner.cli.write(
         "odd.md",
         '# Odd\n\n## STEP 1: Do\n\nSay a or b.\n\n@output(x: enum, "a", "b")\n\n## STEP 2: Ask\n\n'
@@ -331,7 +329,7 @@ def test_every_input_reaches_the_script_by_the_environment_alone(described: dict
 
 
 def test_everything_is_installed_from_the_checkout_with_pins(described: dict[str, Any], tmp_path: Path) -> None:
-    """The installation step, with a `python3` that says what it was called with."""
+    """The installation step, with a `python3` that prints its arguments."""
     install = described["runs"]["steps"][0]
     stand_in = tmp_path / "bin" / "python3"
     stand_in.parent.mkdir()
@@ -360,7 +358,7 @@ def test_everything_is_installed_from_the_checkout_with_pins(described: dict[str
         assert (ROOT / "requirements" / f"{name}.txt").is_file()
 
 
-def test_it_names_no_address_to_install_from(described: dict[str, Any]) -> None:
+def test_it_names_no_package_index(described: dict[str, Any]) -> None:
     text = (ROOT / "action.yml").read_text() + SCRIPT.read_text()
     assert not re.search(r"https?:/{2}|-index-|find-links|trusted-host|pip install", text)
     assert "uses" not in {key for step in described["runs"]["steps"] for key in step}

@@ -1,4 +1,4 @@
-"""What `make` says to somebody who does not know its commands."""
+"""The messages of `make` for people who do not know its commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def made(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    # The tests themselves are run by a make, which would be heard through these.
+    # The tests themselves are run by make, whose variables would affect this one.
     environ = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
     return subprocess.run(["make", *args], cwd=folder, env=environ, capture_output=True, text=True, check=False)
 
@@ -25,26 +25,26 @@ def clone(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("target", ["demos", "-k demos", "run.md"])
-def test_a_mistyped_command_names_those_there_are(clone: Path, target: str) -> None:
+def test_a_mistyped_command_lists_the_commands(clone: Path, target: str) -> None:
     ran = made(clone, *target.split())
     assert (ran.returncode, ran.stdout) == (2, "")
     assert f'make: there is no command "{target.split()[-1]}".' in ran.stderr
     assert "make demo     Install everything needed" in ran.stderr
 
 
-def test_the_list_is_what_make_says_by_itself(clone: Path) -> None:
+def test_make_alone_shows_the_list(clone: Path) -> None:
     ran = made(clone)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == made(clone, "help").stdout
 
 
-def test_a_file_that_is_there_is_no_slip(clone: Path) -> None:
+def test_an_existing_file_is_not_a_mistyped_command(clone: Path) -> None:
     (clone / "notes.md").touch()
     ran = made(clone, "notes.md")
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_the_folder_of_the_tests_is_not_taken_for_tests_that_passed(clone: Path) -> None:
+def test_the_folder_tests_does_not_satisfy_the_target_tests(clone: Path) -> None:
     (clone / "tests").mkdir()
     assert made(clone, "-n", "tests").stdout == made(clone, "-n", "test").stdout != ""
 

@@ -1,4 +1,4 @@
-"""What is committed speaks of no one machine: no address of a package registry, no path of whoever wrote it."""
+"""Committed files name no particular machine: no URL of a package registry, no path of an author."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_no_file_of_the_installation_names_a_registry() -> None:
     assert not found, "\n".join(found)
 
 
-def test_pin_files_hold_versions_and_hashes_and_nothing_else() -> None:
+def test_pin_files_contain_only_versions_and_hashes() -> None:
     allowed = re.compile(r"#.*|[a-z0-9.-]+==\S+(?: ; [^\\]+)? \\|    --hash=sha256:[0-9a-f]{64}(?: \\)?")
     assert PINS
     for path in PINS:
@@ -76,7 +76,7 @@ def committed() -> list[Path]:
     return [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
 
 
-def test_every_promise_of_the_security_page_names_a_test_that_is_there() -> None:
+def test_every_promise_of_the_security_page_names_an_existing_test() -> None:
     promises = [line for line in (ROOT / "docs" / "security.md").read_text().splitlines() if line.startswith("| ")]
     named = [re.findall(r"`(tests/[\w/]+\.py)`", line) for line in promises if not line.startswith("| Promise")]
     assert len(named) > 20

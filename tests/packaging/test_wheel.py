@@ -1,4 +1,4 @@
-"""The wheel that `make build` makes, installed as a user would install it: by pip and by pipx, in clean environments."""
+"""The wheel that `make build` creates, installed as a user would install it: by pip and by pipx, in clean environments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def requirements(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_wheel_holds_the_package_its_data_and_its_licence_and_no_tests(wheel: Path) -> None:
+def test_the_wheel_contains_the_package_its_data_and_its_licence_and_no_tests(wheel: Path) -> None:
     names = ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"cuebook", f"cuebook-{cuebook.__version__}.dist-info"}
     assert any(name.endswith("/prices.json") for name in names)
@@ -64,7 +64,7 @@ def test_pip_installs_the_wheel_with_pinned_packages_and_the_command_answers(
 @pytest.mark.skipif(find_spec("ensurepip") is None, reason="pipx makes its environments with ensurepip")
 def test_pipx_installs_the_wheel_and_the_command_answers(wheel: Path, requirements: Path, tmp_path: Path) -> None:
     places = {"PIPX_HOME": tmp_path / "home", "PIPX_BIN_DIR": tmp_path / "bin", "PIPX_MAN_DIR": tmp_path / "man"}
-    # pip takes no hashes beside a wheel without one; the versions are the pinned ones all the same.
+    # pip accepts no hashes next to a wheel without one; the versions are still the pinned ones.
     versions = tmp_path / "versions.txt"
     pins = re.findall(r"^([a-z].*) \\$", requirements.read_text(), flags=re.MULTILINE)
     versions.write_text("\n".join(pins))
@@ -74,7 +74,7 @@ def test_pipx_installs_the_wheel_and_the_command_answers(wheel: Path, requiremen
 
 
 def what_the_embedded_model_lacks_is_said_first(command: Path, home: Path) -> None:
-    """The wheel alone brings no engine for the model: nothing is downloaded for want of it, and a run says the same."""
+    """The wheel alone has no engine for the model: nothing is downloaded because it is missing, and a run says the same."""
     (home / "tea.playbook.md").write_text("# Tea\n\n## STEP 1: Ask\n\nSay hello.\n")
     for arguments in (["models", "install", "local"], ["run", str(home / "tea.playbook.md")]):
         ran = subprocess.run(
@@ -93,7 +93,7 @@ def the_command_answers(command: Path, home: Path) -> None:
 
 
 def run(*command: str | Path, environment: Mapping[str, str | Path] | None = None) -> str:
-    """What the command printed; a failing command fails the test with all it said."""
+    """The output of the command; a failing command fails the test with its output."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     extra = {name: str(value) for name, value in (environment or {}).items()}
     done = subprocess.run(

@@ -27,9 +27,9 @@ ERAS = ("auto", "legacy")
 """The protocol without sessions, and the one with them."""
 
 Say = Callable[[ElicitRequestFormParams], ElicitResult | Awaitable[ElicitResult]]
-"""What the person at a client says to a form, at once or later."""
+"""The person's response to a form, immediate or later."""
 Command = Callable[..., list[str]]
-"""How a `cuebook` is started with these arguments: `forked` or `anew`."""
+"""How `cuebook` is started with these arguments: `forked` or `anew`."""
 
 
 class McpClient:
@@ -40,7 +40,7 @@ class McpClient:
         self.progress: list[tuple[float, float | None, str | None]] = []
 
     async def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
-        """What a tool gives; it must not be an error."""
+        """The result of a tool; it must not be an error."""
         result = await self.raw(tool, **arguments)
         assert not result.is_error, words(result)
         return dict(result.structured_content)
@@ -68,7 +68,7 @@ def words(result: CallToolResult) -> str:
 
 
 def outside(text: str) -> str:
-    """The unmarked text in an answer, which an assistant takes for our own."""
+    """The unmarked text in an answer, which an assistant considers our own."""
     return re.sub(r"<(data-\w+)>\n.*?\n</\1>", "", text, flags=re.DOTALL)
 
 
@@ -83,7 +83,7 @@ def inside(text: str) -> str:
 
 
 def saying(*answers: Any) -> tuple[Say, list[ElicitRequestFormParams]]:
-    """A person who says these things, one after the other, and the forms that they were shown."""
+    """A person with these answers, in order, and the forms that they were shown."""
     left, seen = list(answers), []
 
     def say(form: ElicitRequestFormParams) -> ElicitResult:
@@ -115,12 +115,12 @@ def fork_server_socket() -> str:
 
 
 def forked(*args: str) -> list[str]:
-    """The command of a `cuebook` that is forked by the fork server."""
+    """The command for a `cuebook` that the fork server forks."""
     return [sys.executable, "-IS", str(Path(__file__).with_name("fork_client.py")), fork_server_socket(), *args]
 
 
 def new_process(*args: str) -> list[str]:
-    """The command of a `cuebook` that loads everything itself."""
+    """The command for a `cuebook` that loads everything itself."""
     return [sys.executable, "-m", "cuebook", *args]
 
 
@@ -140,7 +140,7 @@ def begun(
 
 
 class Served:
-    """`cuebook serve` in a process of its own, with users who have tokens."""
+    """`cuebook serve` in a separate process, with users who have tokens."""
 
     def __init__(self, cli: CommandLine, *, port: int = 0, command: Command = forked) -> None:
         self.process = begun(cli, "serve", "--port", str(port), command=command)
@@ -207,6 +207,6 @@ def _callback(say: Say | None) -> Any:
 
 
 def decided(cli: CommandLine, approval: str, decision: str = "approve") -> None:
-    """What a person at the terminal does."""
+    """A command of a person at the terminal."""
     ran = cli.call("decide", approval, decision, "--json")
     assert ran.code in (0, 3), ran.err

@@ -26,7 +26,7 @@ Connect = Callable[..., AbstractAsyncContextManager[McpClient]]
 
 @pytest.fixture
 def served() -> Iterator[list[Served]]:
-    """Servers that are ended with the test."""
+    """Servers that are stopped at the end of the test."""
     made: list[Served] = []
     yield made
     for one in made:
@@ -35,12 +35,12 @@ def served() -> Iterator[list[Served]]:
 
 @pytest.fixture(params=[f"{transport} {era}" for transport in TRANSPORTS for era in ERAS])
 def connect(request: pytest.FixtureRequest, cli: CommandLine, served: list[Served]) -> Connect:
-    """Connects a client, in each of the ways that there are."""
+    """Connects a client, over each transport with each protocol."""
     return _visits(request.param, cli, served)
 
 
 each_once = pytest.fixture(params=["stdio auto", "http legacy"])
-"""Over each transport once, and by each protocol once."""
+"""Covers each transport and each protocol once."""
 
 
 @each_once
@@ -50,7 +50,7 @@ def connect_each_once(request: pytest.FixtureRequest, cli: CommandLine, served: 
 
 @each_once
 def connect_cold(request: pytest.FixtureRequest, cli: CommandLine, served: list[Served]) -> Connect:
-    """With servers that are new processes and no forks."""
+    """Connects to servers that are new processes, not forks."""
     return _visits(request.param, cli, served, new_process)
 
 

@@ -31,7 +31,7 @@ OTHERS = (
 
 def main() -> None:
     places = sys.path[sys.path.index(os.environ["PYTHONPATH"]) + 1 :]
-    del sys.path[0]  # the folder of the tests; what comes before these places, each call says for itself
+    del sys.path[0]  # the folder of the tests; each call sets the entries before these
     kept = {name: os.environ.get(name) for name in loaded() - {"HOME"}}
     for name in OTHERS:
         importlib.import_module(name)
@@ -65,7 +65,7 @@ class _Children:
         print("ready", flush=True)
 
     def wait(self) -> tuple[dict[str, Any] | None, list[int]]:
-        """Comes back in every child, with what it is to become; and in the parent when the tests are over."""
+        """Returns in every child, with its role; and in the parent when the tests are over."""
         while True:
             for key, _ in self._watched.select():
                 if key.fileobj is sys.stdin:

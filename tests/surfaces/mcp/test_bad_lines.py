@@ -45,11 +45,11 @@ WRONG: list[tuple[str, int, Any]] = [
     ('{"jsonrpc": "2.0", "id": 1, "result": "\\ud800"}', -32700, None),  # the id is the server's own
     ('{"jsonrpc": "1.0", "id": 1, "result": {}}', -32600, None),
 ]
-"""Lines, and the code and the id of the answer to each. LONG is a text of the greatest length of a line."""
+"""Lines, and the code and the id of the answer to each. LONG is a line of the maximum length."""
 
 
 @pytest.mark.parametrize("greeted", [True, False])
-def test_what_is_no_message_is_answered(cli: CommandLine, greeted: bool) -> None:
+def test_an_invalid_line_is_answered(cli: CommandLine, greeted: bool) -> None:
     process = begun(cli, "mcp", stdin=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -69,7 +69,7 @@ def test_what_is_no_message_is_answered(cli: CommandLine, greeted: bool) -> None
     if greeted:
         greet()
     for line, code, id in WRONG:
-        say("")  # nothing is said to an empty line
+        say("")  # an empty line gets no answer
         say(line.replace("LONG", "x" * LARGEST))
         answer = hear()
         assert (answer["error"]["code"], answer["id"]) == (code, id), line[:100]
@@ -92,21 +92,21 @@ def test_what_is_no_message_is_answered(cli: CommandLine, greeted: bool) -> None
         ('{"jsonrpc": "2.0", "id": 1}', 'a "method"'),
     ],
 )
-def test_the_answer_says_what_a_line_should_be(line: str, words: str) -> None:
+def test_the_answer_says_what_was_expected(line: str, words: str) -> None:
     with pytest.raises(InvalidLine) as wrong:
         message_of(line.encode())
     assert words in wrong.value.answer.error.message
 
 
 @pytest.mark.parametrize("id", ["0", "-1", "12345678901234567890123", '""', '"null"'])
-def test_every_text_and_whole_number_is_an_id(id: str) -> None:
+def test_every_string_and_integer_is_an_id(id: str) -> None:
     message = message_of((PING % id).encode())
     assert isinstance(message, JSONRPCRequest)
     assert message.id == json.loads(id)
 
 
-async def test_a_line_may_be_as_long_as_the_bound_and_no_longer() -> None:
-    """Those are bytes, and the end of the line is one of them."""
+async def test_a_line_may_be_as_long_as_the_limit() -> None:
+    """The limit is in bytes, including the line break."""
     whole = (PING % '"%s"').encode()
     fits = whole % (b"y" * (LARGEST - len(whole) + 1)) + b"\n"
     assert len(fits) == LARGEST
@@ -121,7 +121,7 @@ async def test_a_line_may_be_as_long_as_the_bound_and_no_longer() -> None:
 
 
 class Kept:
-    """What was answered."""
+    """The answers."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
@@ -130,7 +130,7 @@ class Kept:
         self.sent.append(one)
 
 
-def test_what_a_server_starts_does_not_read_its_messages() -> None:
+def test_child_processes_do_not_read_the_servers_messages() -> None:
     program = (
         "import subprocess, sys\n"
         "from cuebook.surfaces.mcp.stdio import claimed_input\n"

@@ -1,4 +1,4 @@
-"""Who gets in over HTTP, how a server ends, and what a client that is gone leaves."""
+"""Access over HTTP, the shutdown of a server, and the traces of a disconnected client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HELLO = {
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
-def test_only_whoever_has_a_token_gets_in(cli: CommandLine, served: list[Served]) -> None:
+def test_only_requests_with_a_token_are_accepted(cli: CommandLine, served: list[Served]) -> None:
     served.append(one := Served(cli))
     token = token_of(cli)
     with httpx2.Client(trust_env=False) as client:
@@ -49,7 +49,9 @@ def test_only_whoever_has_a_token_gets_in(cli: CommandLine, served: list[Served]
         assert client.post(one.url, json=large, headers={**mine, **session}).status_code == 413
 
 
-async def test_runs_belong_to_whoever_asks(cli: CommandLine, served: list[Served], server: ModelServer) -> None:
+async def test_runs_belong_to_the_user_of_the_token(
+    cli: CommandLine, served: list[Served], server: ModelServer
+) -> None:
     served.append(Served(cli))
     async with over_http(served[0].url, token_of(cli, "ann")) as ann:
         now = await ann.call("execute_playbook", playbook_id="tea")
@@ -60,7 +62,7 @@ async def test_runs_belong_to_whoever_asks(cli: CommandLine, served: list[Served
         assert "execute_playbook" not in await vic.tools()
 
 
-async def test_ctrl_c_ends_a_server_with_calls_under_way(
+async def test_ctrl_c_ends_a_server_with_calls_in_progress(
     cli: CommandLine, served: list[Served], server: ModelServer
 ) -> None:
     server.hold_at = 1
@@ -97,7 +99,7 @@ EXECUTE = {
 READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
-def test_a_run_is_brought_to_its_end_when_the_assistant_has_gone(cli: CommandLine, server: ModelServer) -> None:
+def test_a_run_is_finished_after_the_assistant_has_disconnected(cli: CommandLine, server: ModelServer) -> None:
     server.hold_at = 1
     process = _stdio(cli)
     _send(process, HELLO, READY, EXECUTE)
@@ -110,7 +112,7 @@ def test_a_run_is_brought_to_its_end_when_the_assistant_has_gone(cli: CommandLin
     assert process.wait(60) == 0
     assert process.stdout is not None
     assert process.stderr is not None
-    lines = [json.loads(line) for line in process.stdout.read().splitlines()]  # nothing but messages
+    lines = [json.loads(line) for line in process.stdout.read().splitlines()]  # only messages
     assert {line["jsonrpc"] for line in lines} == {"2.0"}
     process.stdout.close()
     process.stderr.close()
@@ -120,7 +122,7 @@ def test_a_run_is_brought_to_its_end_when_the_assistant_has_gone(cli: CommandLin
 
 
 def _unheard(cli: CommandLine, server: ModelServer) -> subprocess.Popen[str]:
-    """A server whose assistant has begun a run, which asks a model, and then reads nothing any more."""
+    """A server whose assistant has started a run, which asks a model, and has then stopped reading."""
     server.hold_at = 1
     process = _stdio(cli)
     _send(process, HELLO, READY, EXECUTE)
@@ -132,8 +134,8 @@ def _unheard(cli: CommandLine, server: ModelServer) -> subprocess.Popen[str]:
     return process
 
 
-def test_an_assistant_that_hears_nothing_any_more_has_gone_too(cli: CommandLine, server: ModelServer) -> None:
-    """What it started is brought to its end, although the server's input is still open."""
+def test_an_assistant_that_stops_reading_has_disconnected(cli: CommandLine, server: ModelServer) -> None:
+    """Its run is finished, although the server's input is still open."""
     process = _unheard(cli, server)
     server.release()
     assert process.wait(60) == 0
@@ -146,7 +148,7 @@ def test_an_assistant_that_hears_nothing_any_more_has_gone_too(cli: CommandLine,
     assert run["status"] == "completed"
 
 
-def test_a_signal_ends_a_server_that_nobody_hears_while_something_runs(cli: CommandLine, server: ModelServer) -> None:
+def test_a_signal_ends_a_server_whose_client_is_gone(cli: CommandLine, server: ModelServer) -> None:
     process = _unheard(cli, server)
     process.terminate()
     assert process.wait(30) == 0
@@ -158,7 +160,7 @@ def test_a_signal_ends_a_server_that_nobody_hears_while_something_runs(cli: Comm
     assert cli.call("resume", run["run"]).code == 0
 
 
-def test_an_input_that_does_not_wait_is_waited_for(cli: CommandLine) -> None:
+def test_a_non_blocking_input_is_waited_for(cli: CommandLine) -> None:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     process = begun(cli, "mcp", stdin=reading)
@@ -174,7 +176,7 @@ def test_an_input_that_does_not_wait_is_waited_for(cli: CommandLine) -> None:
 
 
 async def test_a_form_that_was_open_when_the_server_was_killed_is_answered_with_the_next_one(cli: CommandLine) -> None:
-    """By the older protocol the form is a part of the call, and is lost with it. The question is not."""
+    """In the older protocol the form is part of the call, and is lost with it. The question is not."""
     cli.write("who.md", '# Who\n\n## STEP 1: Ask\n\n@elicit(input, "Who orders?")\n@output(who)\n')
     process = _stdio(cli)
     arguments = {"playbook_id": "who", "client_key": "k"}
@@ -188,7 +190,7 @@ async def test_a_form_that_was_open_when_the_server_was_killed_is_answered_with_
         assert (after["status"], after["variables"]["who"]) == ("completed", "Ada")
 
 
-async def test_a_run_whose_server_was_ended_goes_on_with_the_next_one(cli: CommandLine, server: ModelServer) -> None:
+async def test_a_run_continues_with_the_next_server(cli: CommandLine, server: ModelServer) -> None:
     server.hold_at = 1
     process = _stdio(cli)
     _send(process, HELLO, READY, EXECUTE)
@@ -203,8 +205,10 @@ async def test_a_run_whose_server_was_ended_goes_on_with_the_next_one(cli: Comma
         assert len((await visit.call("list_playbook_executions"))["executions"]) == 1
 
 
-async def test_clients_that_stop_in_mid_call_leave_nothing_in_the_log(cli: CommandLine, server: ModelServer) -> None:
-    """By the older protocol: one that takes a call back and ends its session at once, and one that goes while it is asked."""
+async def test_clients_that_disconnect_during_a_call_leave_nothing_in_the_log(
+    cli: CommandLine, server: ModelServer
+) -> None:
+    """In the older protocol: one client cancels a call and ends its session, another disconnects while it is asked."""
     server.hold_at = 1
     one = Served(cli)
     async with over_http(one.url, token_of(cli), mode="legacy") as visit:

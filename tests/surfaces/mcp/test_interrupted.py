@@ -27,7 +27,7 @@ async def _interrupted(cli: CommandLine, server: ModelServer, folder: Path | Non
     return str(cli.call("runs", "--json").object[0]["run"])
 
 
-async def test_an_interrupted_run_says_so_and_how_it_goes_on(
+async def test_an_interrupted_run_says_so_and_how_to_continue(
     cli: CommandLine, connect_each_once: Connect, server: ModelServer
 ) -> None:
     run = await _interrupted(cli, server)
@@ -61,7 +61,7 @@ async def _listed(client: McpClient, **given: Any) -> dict[str, str]:
     return {one["execution_id"]: one["status"] for one in listed["executions"]}
 
 
-async def test_what_was_interrupted_in_another_folder_goes_on_there(
+async def test_a_run_interrupted_in_another_folder_is_continued_there(
     cli: CommandLine, server: ModelServer, tmp_path: Path
 ) -> None:
     folder = tmp_path / "elsewhere"

@@ -16,7 +16,7 @@ from tests.surfaces.mcp.clients import Served, at_a_pipe, over_http, over_stdio,
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_whoever_listens_hears_of_a_change(cli: CommandLine, served: list[Served], transport: str) -> None:
+async def test_subscribers_are_notified_of_a_change(cli: CommandLine, served: list[Served], transport: str) -> None:
     if transport == "http":
         served.append(Served(cli))
     opened = over_http(served[0].url, token_of(cli)) if served else over_stdio(cli)
@@ -32,7 +32,7 @@ async def test_whoever_listens_hears_of_a_change(cli: CommandLine, served: list[
         assert "playbook://playbooks/coffee" in listed
 
 
-async def test_over_stdio_a_client_of_the_older_protocol_is_told(cli: CommandLine) -> None:
+async def test_over_stdio_a_client_of_the_older_protocol_is_notified(cli: CommandLine) -> None:
     heard: asyncio.Queue[type] = asyncio.Queue()
 
     async def hear(message: object) -> None:
@@ -48,7 +48,7 @@ async def test_over_stdio_a_client_of_the_older_protocol_is_told(cli: CommandLin
         assert "More tea" in titles
 
 
-async def test_a_listing_is_never_an_old_one(cli: CommandLine, served: list[Served]) -> None:
+async def test_a_listing_is_never_stale(cli: CommandLine, served: list[Served]) -> None:
     served.append(one := Served(cli))
     token = token_of(cli)
     async with over_http(f"{one.url}?tools=each", token) as visit, over_http(one.url, token) as other:
@@ -63,7 +63,7 @@ async def test_a_listing_is_never_an_old_one(cli: CommandLine, served: list[Serv
         assert "run_coffee" in await visit.tools()
 
 
-async def test_whoever_listens_does_not_keep_a_server_from_ending(cli: CommandLine, served: list[Served]) -> None:
+async def test_subscribers_do_not_keep_a_server_from_stopping(cli: CommandLine, served: list[Served]) -> None:
     served.append(one := Served(cli))
     async with (
         over_http(one.url, token_of(cli)) as visit,
@@ -83,7 +83,7 @@ async def test_whoever_listens_does_not_keep_a_server_from_ending(cli: CommandLi
     ],
     ids=lambda change: change[0],
 )
-async def test_a_stream_ends_with_what_its_user_may_do(
+async def test_a_stream_ends_when_its_user_loses_access(
     cli: CommandLine, served: list[Served], change: tuple[str, ...]
 ) -> None:
     served.append(one := Served(cli))

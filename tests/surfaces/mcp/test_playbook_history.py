@@ -1,4 +1,4 @@
-"""Executions of a playbook: all of its file, whatever that held, and none of another file that is called the same."""
+"""Executions of a playbook: all those of its file, in any version, and none of another file with the same name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def listed(client: McpClient, **given: Any) -> list[tuple[str, str | None]
     return [(one["execution_id"], one["playbook_id"]) for one in found["executions"]]
 
 
-async def test_executions_of_what_a_file_held_before_stay_in_its_list(
+async def test_executions_of_earlier_versions_of_a_file_stay_in_its_list(
     cli: CommandLine, connect_each_once: Connect
 ) -> None:
     put(cli, "deeper/note.md", NOTE)
@@ -73,9 +73,7 @@ async def test_of_two_files_with_one_name_each_has_its_own(cli: CommandLine, con
         assert await listed(client, path="one/release.yml", status=["awaiting_approval"]) == [(one, "blue")]
 
 
-async def test_a_path_means_its_file_where_two_playbook_folders_hold_one_of_that_name(
-    cli: CommandLine, connect_each_once: Connect
-) -> None:
+async def test_a_path_selects_one_of_two_files_with_the_same_name(cli: CommandLine, connect_each_once: Connect) -> None:
     for folder, id in (("one", "blue"), ("two", "red")):
         put(cli, f"{folder}/release.yml", RELEASE.format(id=id, made=folder))
     folders = [str(cli.work / folder) for folder in ("one", "two")]
@@ -86,7 +84,7 @@ async def test_a_path_means_its_file_where_two_playbook_folders_hold_one_of_that
         assert await listed(client, playbook_id="blue") == []
 
 
-async def test_a_playbook_that_is_not_there_has_no_list(cli: CommandLine, connect_each_once: Connect) -> None:
+async def test_a_missing_playbook_has_no_list(cli: CommandLine, connect_each_once: Connect) -> None:
     async with connect_each_once() as client:
         refused = [
             await client.refused("list_playbook_executions", **given)

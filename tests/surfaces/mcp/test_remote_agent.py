@@ -1,4 +1,4 @@
-"""A program whose agent lives on another Cuebook server: our own client against our own server."""
+"""A program whose agent is on another Cuebook server: our own client against our own server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An assistant learns which secret a run waits for, hands in none, and is shown none."""
+"""An assistant learns which secret a run waits for, but can neither provide nor see one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ steps:
 """
 
 
-async def test_an_assistant_is_told_which_secret_is_missing_and_resumes(cli: CommandLine) -> None:
+async def test_an_assistant_learns_which_secret_is_missing_and_resumes(cli: CommandLine) -> None:
     (cli.config.parent / "policy.toml").write_text('[commands]\nallow = ["*"]\n[secrets]\nallow = ["*"]\n')
     cli.write("secretive.yml", BOOK)
     cli.write("leak.txt", "\n".join(forms(CANARY).values()))

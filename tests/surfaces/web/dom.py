@@ -43,7 +43,7 @@ class Element:
 
     @property
     def words(self) -> str:
-        """Its text, with the spaces of HTML made one."""
+        """Its text, with whitespace collapsed as in HTML."""
         return " ".join(" ".join(one if isinstance(one, str) else one.words for one in self.children).split())
 
     @property
@@ -115,7 +115,7 @@ class LivePage:
 
     @property
     def main(self) -> list[str]:
-        """Everything that is on the page, to be compared with another."""
+        """The content of the page, to compare it with another."""
         return list(self["main"].lines())
 
     # --- as live.js and dom.js do it ---

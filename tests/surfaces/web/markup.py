@@ -1,4 +1,4 @@
-"""Reads HTML as a browser would, to say what in it could run or fetch something."""
+"""Parses HTML as a browser would, and finds everything in it that could run or fetch something."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _NEVER = ("script", "img", "iframe", "object", "embed", "video", "audio", "base"
 
 
 class Markup(HTMLParser):
-    """The elements of a text of HTML."""
+    """The elements of an HTML text."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -25,7 +25,7 @@ class Markup(HTMLParser):
         self.words += data
 
     def dangers(self) -> list[str]:
-        """What runs by itself, or fetches from elsewhere."""
+        """Everything that runs by itself, or fetches from another server."""
         found = []
         for tag, attributes in self.elements:
             if tag in _NEVER and not (tag == "script" and _is_ours(attributes)):
@@ -44,7 +44,7 @@ class Markup(HTMLParser):
 
 
 def _stays(tag: str, name: str, address: str) -> bool:
-    """Whether an address is of this server; a link may lead elsewhere, since only a person follows it."""
+    """Whether a URL is on this server; a link may lead elsewhere, since only a person follows it."""
     if address.startswith(("http://", "https://", "mailto:")):
         return tag == "a" and name == "href"
     return not address or (address.startswith(("/", "#")) and not address.startswith("//"))

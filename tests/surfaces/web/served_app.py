@@ -22,7 +22,7 @@ TOKEN = "a-token-for-the-tests-of-the-web-app"
 
 
 class Dripping:
-    """A model that takes its time between two pieces of a text."""
+    """A model that pauses between two pieces of a text."""
 
     def __init__(self, model: Model, pause: float = 0.01) -> None:
         self._model = model
@@ -58,7 +58,7 @@ class ServedApp(RuntimeHarness):
         self._serving: asyncio.Task[None] | None = None
 
     def book(self, name: str, text: str) -> str:
-        """Puts a playbook into the library; gives its id."""
+        """Puts a playbook into the library and returns its id."""
         path = self.books / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -84,7 +84,7 @@ class ServedApp(RuntimeHarness):
         return self
 
     async def stop(self) -> None:
-        """Ends the server; what is stored stays."""
+        """Stops the server and keeps the store."""
         if self._serving is not None:
             await self.client.aclose()
             await self.guest.aclose()
@@ -120,7 +120,7 @@ class ServedApp(RuntimeHarness):
                 await asyncio.sleep(0.02)
 
     async def waiting(self, run: str) -> dict[str, Any]:
-        """What a run waits for, once it does."""
+        """The open wait of a run, once there is one."""
         return dict((await self.until(run, "paused", "awaiting_input", "awaiting_approval"))["waits"][0])
 
     # --- streams ---

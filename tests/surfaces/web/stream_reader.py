@@ -1,4 +1,4 @@
-"""A reader of a run's stream, as a page is one: it takes events in and has something to show."""
+"""A reader of a run's stream, like a page: it receives events and has something to show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TEXT = re.compile(r'id="text-([^"]*)"')
 
 
 class Reader:
-    """What a reader of these events has seen."""
+    """The state of a reader of these events."""
 
     def __init__(self, events: list[Sse]) -> None:
         self.log: list[tuple[str, Any]] = []

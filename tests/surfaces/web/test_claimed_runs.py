@@ -22,7 +22,7 @@ ELSEWHERE = "/somewhere/else"
 
 
 async def let_go(web: ServedApp) -> str:
-    """A run that a person let go, as with Ctrl-C at a terminal."""
+    """A run that a person interrupted, as with Ctrl-C in a terminal."""
     other = another(web)
     row = await other.start(Playbook.from_text(PLAIN, "plain.md"), {}, Settings(model="test/one"))
     driven = asyncio.create_task(other.drive(row.id))
@@ -47,7 +47,7 @@ async def served(web: ServedApp) -> set[str]:
 
 
 @pytest.mark.parametrize("action", ["status", "cancel"])
-async def test_who_may_only_look_makes_no_run_go_on(web: ServedApp, action: str) -> None:
+async def test_a_viewer_cannot_continue_a_run(web: ServedApp, action: str) -> None:
     model = ScriptedModel([Says("One.", wait_for=asyncio.Event()), "One.", "Two."])
     await web.model(model).serve()
     _, token = await web.service.add_user("vera", ["viewer"])
@@ -60,7 +60,7 @@ async def test_who_may_only_look_makes_no_run_go_on(web: ServedApp, action: str)
 
 
 @pytest.mark.parametrize("query", ["", "?strict=1"])
-async def test_what_the_runtime_began_goes_on_with_the_next_server(web: ServedApp, query: str) -> None:
+async def test_a_run_of_the_runtime_continues_with_the_next_server(web: ServedApp, query: str) -> None:
     await web.model(ScriptedModel([])).serve()
     web.book("slow.yml", SLOW)
     asked = asyncio.create_task(
@@ -77,7 +77,7 @@ async def test_what_the_runtime_began_goes_on_with_the_next_server(web: ServedAp
     assert (await web.until(rows[0].id, "completed"))["status"] == "completed"
 
 
-async def test_a_damaged_run_holds_up_no_other(web: ServedApp, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_damaged_run_does_not_block_others(web: ServedApp, caplog: pytest.LogCaptureFixture) -> None:
     held = Says("One.", wait_for=asyncio.Event())
     await web.model(ScriptedModel([held, "One.", "Two."])).serve()
     book = web.book("plain.md", PLAIN)
@@ -112,7 +112,7 @@ def damage(store: Path, run: str) -> None:
         ("/api/waits/{wait}/answer", {"value": "well"}),
     ],
 )
-async def test_what_would_never_move_here_is_refused(web: ServedApp, path: str, body: dict[str, Any]) -> None:
+async def test_a_run_that_cannot_continue_here_is_refused(web: ServedApp, path: str, body: dict[str, Any]) -> None:
     await web.model(ScriptedModel(["went"])).serve()
     run = await foreign(web)
     wait = (await web.waiting(run))["wait"]
@@ -123,7 +123,7 @@ async def test_what_would_never_move_here_is_refused(web: ServedApp, path: str, 
     assert len((await web.get("/api/runs"))["runs"]) == 1
 
 
-async def test_a_run_that_nobody_drives_is_cancelled_wherever_it_works(web: ServedApp) -> None:
+async def test_an_undriven_run_can_be_cancelled_from_any_folder(web: ServedApp) -> None:
     await web.model(ScriptedModel([])).serve()
     run = await foreign(web)
     await web.post(f"/api/runs/{run}/cancel", 202)
@@ -132,7 +132,7 @@ async def test_a_run_that_nobody_drives_is_cancelled_wherever_it_works(web: Serv
     assert await served(web) == set()
 
 
-async def test_what_has_ended_is_not_taken_in_hand_again(web: ServedApp) -> None:
+async def test_an_ended_run_is_not_driven_again(web: ServedApp) -> None:
     await web.model(ScriptedModel(["a", "b"])).serve()
     book = web.book("plain.md", PLAIN)
     run = await web.begin(playbook=book, key="k")
@@ -143,7 +143,7 @@ async def test_what_has_ended_is_not_taken_in_hand_again(web: ServedApp) -> None
     assert await served(web) == set()
 
 
-async def test_what_ended_elsewhere_is_forgotten_when_the_server_starts(web: ServedApp) -> None:
+async def test_a_run_that_ended_elsewhere_is_forgotten_at_startup(web: ServedApp) -> None:
     await web.model(ScriptedModel(["went"])).serve()
     run = await web.begin(playbook=web.book("asks.md", ASKS))
     wait = (await web.waiting(run))["wait"]
@@ -157,7 +157,7 @@ async def test_what_ended_elsewhere_is_forgotten_when_the_server_starts(web: Ser
     assert await served(web) == set()
 
 
-async def test_what_waits_in_another_folder_says_where_instead_of_asking(web: ServedApp) -> None:
+async def test_a_wait_in_another_folder_shows_where_to_decide(web: ServedApp) -> None:
     await web.model(ScriptedModel([])).serve()
     run = await foreign(web)
     for path in ("/inbox", f"/runs/{run}"):

@@ -1,4 +1,4 @@
-"""Strangers who open connections and say nothing take nothing from others, nor from runs."""
+"""Clients that open connections and send nothing do not affect other clients or runs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def serving(bounds: Bounds = QUICK) -> AsyncIterator[tuple[uvicorn.Server,
 
 
 async def _ended(reader: asyncio.StreamReader) -> bytes:
-    """What comes until the server hangs up."""
+    """Everything received until the server disconnects."""
     try:
         return await asyncio.wait_for(reader.read(), 20)
     except ConnectionError:
@@ -95,7 +95,7 @@ async def test_a_request_that_is_not_completed_is_ended(sent: bytes) -> None:
         assert not server.server_state.connections
 
 
-async def test_a_second_request_on_a_connection_is_ended_likewise() -> None:
+async def test_an_incomplete_second_request_on_a_connection_is_ended() -> None:
     async with serving() as (_, connect):
         reader, writer = await connect()
         writer.write(HEAD + b"\r\n")
@@ -104,7 +104,7 @@ async def test_a_second_request_on_a_connection_is_ended_likewise() -> None:
         await _ended(reader)
 
 
-async def test_headers_and_bodies_have_a_time_in_all_however_many_pieces_they_come_in() -> None:
+async def test_headers_and_bodies_have_a_total_time_limit() -> None:
     async def trickle(writer: asyncio.StreamWriter) -> None:
         while True:
             writer.write(b"X: 1\r\n")
@@ -119,7 +119,7 @@ async def test_headers_and_bodies_have_a_time_in_all_however_many_pieces_they_co
             trickling.cancel()
 
 
-async def test_what_comes_slowly_but_in_time_is_served() -> None:
+async def test_a_slow_request_within_the_limits_is_served() -> None:
     async with serving() as (_, connect):
         reader, writer = await connect()
         for piece in (POST, b"12345", b"67890"):
@@ -128,7 +128,7 @@ async def test_what_comes_slowly_but_in_time_is_served() -> None:
         assert b"10" in await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 20)
 
 
-async def test_a_response_may_take_any_time_but_must_be_read() -> None:
+async def test_a_response_may_take_any_time_but_the_client_must_read_it() -> None:
     async with serving() as (server, connect):
         reader, writer = await connect()
         writer.write(HEAD.replace(b"/ ", b"/stream ") + b"\r\n")
@@ -154,7 +154,7 @@ async def test_a_new_connection_displaces_the_longest_waiting_one() -> None:
         assert len(server.server_state.connections) <= 21
 
 
-async def test_bodies_that_do_not_come_keep_nobody_out() -> None:
+async def test_missing_bodies_do_not_block_other_clients() -> None:
     async with serving(Bounds(most=5)) as (_, connect):
         reading, writer = await connect()
         writer.write(HEAD.replace(b"/ ", b"/stream ") + b"\r\n")
@@ -170,7 +170,7 @@ async def test_bodies_that_do_not_come_keep_nobody_out() -> None:
         assert not reading.at_eof()
 
 
-async def test_where_all_are_busy_a_new_one_is_turned_away() -> None:
+async def test_if_all_connections_are_busy_a_new_one_is_turned_away() -> None:
     async with serving(Bounds(most=5)) as (_, connect):
         busy = [await connect() for _ in range(5)]
         for reader, writer in busy:
@@ -187,7 +187,7 @@ async def test_where_all_are_busy_a_new_one_is_turned_away() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="commands need a sandbox")
-def test_strangers_end_no_run(bare_cli: CommandLine) -> None:
+def test_idle_connections_do_not_end_runs(bare_cli: CommandLine) -> None:
     """With few descriptors, and far more connections than those, the server answers and its run completes."""
     steps = "".join(f"  - {{id: s{number}, command: cli sleep 0.2, effect: read}}\n" for number in range(8))
     bare_cli.write("steps.yml", f"id: steps\nname: Steps\nversion: 1.0.0\nsteps:\n{steps}")

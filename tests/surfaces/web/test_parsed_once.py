@@ -1,4 +1,4 @@
-"""A playbook is detected and parsed once, and its inputs are accepted once, wherever it then goes."""
+"""A playbook is detected and parsed once, and its inputs are accepted once, whatever happens to it afterwards."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_run_parses_detects_and_accepts_once(cli: CommandLine, name: str, text
 
 @pytest.fixture
 def parses() -> Iterator[Counter[str]]:
-    """How often each dialect parses, from an empty cache on."""
+    """How often each dialect parses, starting with an empty cache."""
     found: Counter[str] = Counter()
 
     def counted(dialect: Any) -> Any:

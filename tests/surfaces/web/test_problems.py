@@ -30,7 +30,7 @@ async def served(web: ServedApp) -> ServedApp:
     ],
     ids=["host", "origin", "frame"],
 )
-async def test_what_the_guard_refuses_is_a_page_for_a_browser(
+async def test_a_refusal_of_the_guard_is_a_page_for_a_browser(
     web: ServedApp, path: str, headers: dict[str, str], status: int, code: str, words: str
 ) -> None:
     await served(web)
@@ -38,7 +38,7 @@ async def test_what_the_guard_refuses_is_a_page_for_a_browser(
     assert (shown.status_code, shown.headers["content-type"]) == (status, "text/html; charset=utf-8")
     made = Markup(shown.text)
     assert words in made.words
-    # Under another name its style sheet is refused as well, so that page has a few lines of its own.
+    # Under another host name the style sheet is refused as well, so that page has inline styles.
     assert made.dangers() == (["<style>"] if status == 421 else [])
     assert SECRET not in shown.text
     assert "Sign out" not in made.words, "a refused request has no user, whatever it was sent with"
@@ -50,7 +50,7 @@ async def test_what_the_guard_refuses_is_a_page_for_a_browser(
 
 
 @pytest.mark.parametrize("path", ["/runs", "/api/runs", "/api/runs/x/artifact", "/api/runs/x/stream"])
-async def test_without_a_token_a_browser_is_led_to_sign_in(web: ServedApp, path: str) -> None:
+async def test_without_a_token_a_browser_gets_the_sign_in_form(web: ServedApp, path: str) -> None:
     await served(web)
     shown = await web.guest.get(path, headers=BROWSER)
     assert (shown.status_code, shown.headers["www-authenticate"]) == (401, "Bearer")
@@ -61,7 +61,7 @@ async def test_without_a_token_a_browser_is_led_to_sign_in(web: ServedApp, path:
         assert (message.status_code, message.headers["content-type"].partition(";")[0]) == (401, wanted)
 
 
-async def test_what_a_form_may_not_send_is_a_page(web: ServedApp) -> None:
+async def test_a_refused_form_is_a_page(web: ServedApp) -> None:
     await served(web)
     wrong = await web.client.post("/sign-in", content="x", headers={**BROWSER, "Content-Type": "text/plain"})
     assert (wrong.status_code, wrong.headers["content-type"]) == (415, "text/html; charset=utf-8")
@@ -69,7 +69,7 @@ async def test_what_a_form_may_not_send_is_a_page(web: ServedApp) -> None:
     assert (large.status_code, large.headers["content-type"]) == (413, "text/html; charset=utf-8")
 
 
-async def test_too_many_runs_are_told_as_they_are_asked_for(web: ServedApp) -> None:
+async def test_too_many_runs_are_reported_as_a_page_or_as_json(web: ServedApp) -> None:
     web.book("t.md", BOOK)
     await web.model(ScriptedModel(["A."], cycle=True)).serve(rate_limit="1/hour")
     await web.begin(playbook="t")
@@ -79,7 +79,7 @@ async def test_too_many_runs_are_told_as_they_are_asked_for(web: ServedApp) -> N
         assert int(refused.headers["retry-after"]) > 0
 
 
-async def test_what_to_do_next_is_said_in_the_words_of_whoever_reads_it(web: ServedApp) -> None:
+async def test_the_fix_names_pages_or_api_calls(web: ServedApp) -> None:
     await web.model(ScriptedModel([])).serve()
     run = await web.begin(playbook=web.book("asks.md", '# Asks\n\n## STEP 1: Ask\n\n@elicit(input, "What?")\n'))
     wait = (await web.waiting(run))["wait"]
@@ -92,12 +92,12 @@ async def test_what_to_do_next_is_said_in_the_words_of_whoever_reads_it(web: Ser
         assert shown.json()["fix"] == "The form on its page answers it."
     for path, fix in (
         ("/api/runs/nosuchrun", "GET /api/runs lists them."),
-        ("/api/waits/x", "GET /api/inbox lists what waits."),
+        ("/api/waits/x", "GET /api/inbox lists the open waits."),
     ):
         assert (await web.client.get(path)).json()["fix"] == fix
 
 
-async def test_an_error_page_says_how_much_waits(web: ServedApp) -> None:
+async def test_an_error_page_shows_the_number_of_waits(web: ServedApp) -> None:
     await web.model(ScriptedModel([])).serve()
     run = await web.begin(playbook=web.book("asks.md", '# Asks\n\n## STEP 1: Ask\n\n@elicit(input, "What?")\n'))
     await web.waiting(run)

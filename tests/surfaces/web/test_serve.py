@@ -1,4 +1,4 @@
-"""`cuebook serve` as a process of its own: its words, its end, and what a kill leaves."""
+"""`cuebook serve` as a separate process: its messages, its shutdown, and its state after a kill."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_run_survives_the_death_of_its_server(cli: CommandLine, server: ModelS
     message = second.until(run, "awaiting_input")
     assert message["outputs"] == {"1": "First."}
     with httpx2.Client(base_url=second.client.base_url, cookies=cookies, trust_env=False) as browser:
-        assert browser.get("/api/runs").status_code == 200  # the old cookie is good with the new server
+        assert browser.get("/api/runs").status_code == 200  # the old cookie is valid with the new server
     wait = message["waits"][0]["wait"]
     assert second.client.post(f"/api/waits/{wait}/answer", json={"value": "x"}).status_code == 200
     assert second.until(run, "completed")["outputs"]["2"] == "Second."
@@ -109,7 +109,7 @@ def test_a_run_survives_the_death_of_its_server(cli: CommandLine, server: ModelS
         assert reader.streamed == [("1", "First."), ("2", "Second.")]
 
 
-def test_ctrl_c_ends_it_at_once_with_streams_open(
+def test_ctrl_c_ends_the_server_at_once_with_open_streams(
     cli: CommandLine, server: ModelServer, servings: list[Serving]
 ) -> None:
     cli.write("two.md", TWO)
@@ -141,10 +141,8 @@ def test_ctrl_c_ends_it_at_once_with_streams_open(
     server.release()
 
 
-def test_ctrl_c_waits_for_nobody_who_does_not_read_or_write(
-    cli: CommandLine, server: ModelServer, servings: list[Serving]
-) -> None:
-    """Nor for a request that waits for a run; and what is ordinary is logged as no error."""
+def test_ctrl_c_does_not_wait_for_idle_clients(cli: CommandLine, server: ModelServer, servings: list[Serving]) -> None:
+    """Nor for a request that waits for a run; and ordinary events are not logged as errors."""
     cli.write("two.md", TWO)
     server.script = lambda request: "word " * 400_000
     servings.append(serving := Serving(cli))
@@ -180,7 +178,7 @@ def test_ctrl_c_waits_for_nobody_who_does_not_read_or_write(
     assert "stopped" in err
 
 
-def test_a_run_of_the_command_line_is_shown_while_it_goes_on(
+def test_a_run_of_the_command_line_is_shown_live(
     cli: CommandLine, server: ModelServer, servings: list[Serving]
 ) -> None:
     cli.write("two.md", TWO)
@@ -213,7 +211,7 @@ def test_another_machine_needs_a_token(cli: CommandLine) -> None:
     assert "shorter than" in cli.call("serve", "--host", "0.0.0.0", "--port", "0", "--token-file", "short").err
 
 
-def test_with_a_token_others_come_in_and_are_limited(cli: CommandLine, servings: list[Serving]) -> None:
+def test_with_a_token_other_machines_are_admitted_and_limited(cli: CommandLine, servings: list[Serving]) -> None:
     cli.environ["CUEBOOK_SERVE_TOKEN"] = "a-token-that-is-long-enough"
     cli.write("two.md", TWO)
     servings.append(serving := Serving(cli, "--host", "0.0.0.0"))
@@ -224,7 +222,7 @@ def test_with_a_token_others_come_in_and_are_limited(cli: CommandLine, servings:
     assert codes == [201] * 20 + [429]
 
 
-def test_a_port_that_is_taken_is_told(cli: CommandLine, servings: list[Serving]) -> None:
+def test_a_port_in_use_is_reported(cli: CommandLine, servings: list[Serving]) -> None:
     servings.append(serving := Serving(cli))
     port = str(serving.client.base_url.port)
     ran = cli.call("serve", "--port", port)
@@ -233,7 +231,7 @@ def test_a_port_that_is_taken_is_told(cli: CommandLine, servings: list[Serving])
     assert "--port" in ran.err
 
 
-def test_a_folder_that_is_not_there_is_told(cli: CommandLine) -> None:
+def test_a_missing_folder_is_reported(cli: CommandLine) -> None:
     ran = cli.call("serve", "--folder", "nothing")
     assert (ran.code, "nothing is not a folder" in ran.err) == (2, True)
 
@@ -266,7 +264,7 @@ def test_the_server_ends_by_a_signal(cli: CommandLine, servings: list[Serving], 
     servings.append(serving := Serving(cli))
     for _ in range(1, times):
         serving.process.send_signal(signal.SIGTERM)
-        time.sleep(0.02)  # while it still ends
+        time.sleep(0.02)  # while it is shutting down
     code, err = serving.end(signal.SIGTERM)
     assert code == 0
     assert "Traceback" not in err

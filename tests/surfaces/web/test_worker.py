@@ -26,11 +26,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def another(web: ServedApp) -> Service:
-    """What another process would have: the same store, and a driver of its own."""
+    """The service of another process: the same store, and its own driver."""
     return Wiring(web.wiring.config, models=web.models).service()
 
 
-async def test_what_was_answered_elsewhere_goes_on_here(web: ServedApp, impatient: None) -> None:
+async def test_a_run_answered_elsewhere_continues_here(web: ServedApp, impatient: None) -> None:
     await web.model(ScriptedModel(["went"])).serve()
     run = await web.begin(playbook=web.book("asks.md", ASKS))
     wait = (await web.waiting(run))["wait"]
@@ -40,7 +40,7 @@ async def test_what_was_answered_elsewhere_goes_on_here(web: ServedApp, impatien
     assert (await web.until(run, "completed"))["values"]["said"] == "well"
 
 
-async def test_a_run_that_nobody_served_goes_on_once_it_is_answered(web: ServedApp, impatient: None) -> None:
+async def test_an_unserved_run_continues_once_it_is_answered(web: ServedApp, impatient: None) -> None:
     await web.model(ScriptedModel(["went"])).serve()
     other = another(web)
     row = await other.start(Playbook.from_text(ASKS, "asks.md"), {}, Settings(model="test/one"))
@@ -50,7 +50,7 @@ async def test_a_run_that_nobody_served_goes_on_once_it_is_answered(web: ServedA
     await web.until(row.id, "completed")
 
 
-async def test_what_another_process_has_is_left_to_it_and_shown(web: ServedApp, impatient: None) -> None:
+async def test_a_run_of_another_process_is_left_alone_and_shown(web: ServedApp, impatient: None) -> None:
     gate = asyncio.Event()
     await web.model(ScriptedModel(["One.", Says("Two.", wait_for=gate)])).serve()
     other = another(web)
@@ -67,7 +67,7 @@ async def test_what_another_process_has_is_left_to_it_and_shown(web: ServedApp, 
     await other.close()
 
 
-async def test_a_run_that_a_person_let_go_waits_for_them(web: ServedApp, impatient: None) -> None:
+async def test_a_run_interrupted_by_a_person_waits_for_them(web: ServedApp, impatient: None) -> None:
     """As with Ctrl-C at a terminal: its user decides when to continue it."""
     await web.model(ScriptedModel([Says("One.", wait_for=asyncio.Event()), "One.", "Two."])).serve()
     other = another(web)
@@ -79,11 +79,11 @@ async def test_a_run_that_a_person_let_go_waits_for_them(web: ServedApp, impatie
     await other.close()
     await asyncio.sleep(1.0)
     assert (await web.get(f"/api/runs/{row.id}"))["status"] == "running"
-    await web.post(f"/api/runs/{row.id}/resume", 202)  # and here is one way to like it
+    await web.post(f"/api/runs/{row.id}/resume", 202)  # it continues when its user resumes it here
     await web.until(row.id, "completed")
 
 
-async def test_what_a_server_had_in_hand_goes_on_with_the_next(web: ServedApp) -> None:
+async def test_a_run_continues_with_the_next_server(web: ServedApp) -> None:
     held = Says("One.", wait_for=asyncio.Event())
     await web.model(ScriptedModel([held, "One.", "Two."])).serve()
     run = await web.begin(playbook=web.book("plain.md", PLAIN))
@@ -119,7 +119,7 @@ async def test_a_question_expires_in_time(web: ServedApp) -> None:
     assert (late.status_code, late.json()["code"]) == (410, "wait_expired")
 
 
-async def test_only_so_many_go_on_at_once(web: ServedApp) -> None:
+async def test_the_number_of_concurrent_runs_is_limited(web: ServedApp) -> None:
     gate = asyncio.Event()
     model = ScriptedModel(lambda request: Says("A.", wait_for=gate))
     await web.model(model).serve()
@@ -156,10 +156,10 @@ async def test_a_stream_ends_with_the_server(web: ServedApp) -> None:
         assert (await stream)[-1].event == "elicitation"
 
 
-async def test_news_that_come_with_the_end_do_not_keep_the_worker_from_ending(web: ServedApp) -> None:
+async def test_changes_during_the_shutdown_do_not_block_the_worker(web: ServedApp) -> None:
     await web.model(ScriptedModel([])).serve()
     serving = web.site.worker
-    await asyncio.sleep(0.05)  # until they wait for news
+    await asyncio.sleep(0.05)  # until they wait for changes
     serving._news.set()
     await asyncio.sleep(0)
     async with asyncio.timeout(20):

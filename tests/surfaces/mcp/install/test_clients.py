@@ -1,4 +1,4 @@
-"""An entry gets into an assistant's file without harm to anything else in it, or not at all."""
+"""An entry is added to an assistant's file without changing anything else in it, or not at all."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def toml_with(text: str) -> str:
 @pytest.mark.parametrize(
     "empty", ["", " \n", "{}", "{ }\n", '{"mcpServers": null}', '{"mcpServers": {"cuebook": null}}']
 )
-def test_a_place_that_is_empty_is_filled(empty: str) -> None:
+def test_an_empty_file_gets_the_entry(empty: str) -> None:
     assert json.loads(json_with(empty)) == {"mcpServers": {"cuebook": ENTRY}}
 
 
@@ -63,7 +63,7 @@ def test_a_place_that_is_empty_is_filled(empty: str) -> None:
     ],
     ids=["tabs and a large number", "line ends and a lone surrogate", "one line", "beside another server"],
 )
-def test_every_other_letter_of_json_stays(before: str, kept: str) -> None:
+def test_everything_else_in_json_is_kept(before: str, kept: str) -> None:
     after = json_with(before)
     assert after.startswith(kept)
     assert after.endswith(before[-1])
@@ -93,7 +93,7 @@ def test_json_that_would_be_harmed_is_refused(text: str, why: str) -> None:
     assert why in str(refused.value)
 
 
-def test_what_the_user_has_set_in_an_entry_stays() -> None:
+def test_settings_of_the_user_in_an_entry_are_kept() -> None:
     before = '{"mcpServers": {"cuebook": {"env": {"A": "1"}, "command": "old", "url": "stale", "timeout": 1.5}}}'
     entry = json.loads(into_json(before, SERVERS, ENTRY))["mcpServers"]["cuebook"]
     assert entry == {"env": {"A": "1"}, "timeout": 1.5, **ENTRY}
@@ -126,11 +126,11 @@ def test_what_the_user_has_set_in_an_entry_stays() -> None:
     ],
     ids=["nothing", "a comment", "line ends", "another server", "remarks", "a quoted name", "a text like it"],
 )
-def test_every_other_line_of_toml_stays(before: str, after: str) -> None:
+def test_everything_else_in_toml_is_kept(before: str, after: str) -> None:
     assert toml_with(before) == after
 
 
-def test_what_the_user_has_set_in_a_table_stays() -> None:
+def test_settings_of_the_user_in_a_table_are_kept() -> None:
     before = (
         '[mcp_servers.cuebook]\ncommand = "old"\nstartup_timeout_sec = 20.0\n\n[mcp_servers.cuebook.env]\nA = "1"\n'
     )
@@ -173,11 +173,11 @@ def test_a_link_stays_a_link_and_the_mode_stays(tmp_path: Path) -> None:
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
     assert os.listdir(real.parent) == ["mcp.json"]
     inode = real.stat().st_ino
-    written(CLIENTS["cursor"], COMMAND, link)  # nothing is to be done
+    written(CLIENTS["cursor"], COMMAND, link)  # nothing to do
     assert real.stat().st_ino == inode
 
 
-def test_where_a_link_leads_to_nothing_nothing_is_made(tmp_path: Path) -> None:
+def test_a_broken_link_is_not_followed(tmp_path: Path) -> None:
     file, folder, missing = tmp_path / "mcp.json", tmp_path / "folder", tmp_path / "missing" / "there"
     for link in (file, folder):
         link.symlink_to(missing)
@@ -187,7 +187,7 @@ def test_where_a_link_leads_to_nothing_nothing_is_made(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["folder", "mcp.json"]
 
 
-def test_a_file_that_cannot_be_written_is_whole(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_stays_intact(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text('{"theme": "dark"}')
     odd = Entry(command=("/bin/cuebook", "\udc80"))  # a folder name that is not UTF-8
@@ -231,11 +231,11 @@ def test_opencode_2_has_its_servers_one_level_deeper(tmp_path: Path, comment: st
         ),
     ],
 )
-def test_each_client_has_its_own_words_for_an_address(client: str, entry: dict[str, object]) -> None:
+def test_each_client_has_its_own_key_for_a_url(client: str, entry: dict[str, object]) -> None:
     assert json.loads(shown(CLIENTS[client], ADDRESS)) == {CLIENTS[client].key: {"cuebook": entry}}
 
 
-def test_a_served_one_is_reached_by_its_address(cli: CommandLine) -> None:
+def test_a_served_instance_is_reached_by_its_url(cli: CommandLine) -> None:
     printed = cli.call("mcp", "--tools", "install", "--client", "codex", "--url", "http://127.0.0.1:1/mcp?a=b")
     assert tomllib.loads(printed.out)["mcp_servers"]["cuebook"] == {
         "url": "http://127.0.0.1:1/mcp?a=b&tools=each",
@@ -260,14 +260,14 @@ def test_a_served_one_is_reached_by_its_address(cli: CommandLine) -> None:
         (["--project", "elsewhere", "install", "--client", "cursor"], "elsewhere is not a folder"),
     ],
 )
-def test_an_entry_that_would_be_dead_is_not_made(cli: CommandLine, given: list[str], why: str) -> None:
+def test_an_entry_that_cannot_work_is_refused(cli: CommandLine, given: list[str], why: str) -> None:
     ran = cli.call("mcp", *given, "--write")
     assert ran.code == 2
     assert why in ran.err
     assert sorted(os.listdir(cli.work)) == ["tea.md"]
 
 
-def test_what_cannot_be_written_is_printed_to_be_copied(cli: CommandLine) -> None:
+def test_an_entry_that_cannot_be_written_is_printed(cli: CommandLine) -> None:
     file = cli.write("settings.json", "{/* a comment\n}")
     ran = cli.call("mcp", "install", "--client", "zed", "--write", "--file", file)
     assert ran.code == 2

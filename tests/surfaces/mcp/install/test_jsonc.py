@@ -1,4 +1,4 @@
-"""An entry gets into JSON with comments, as editors keep it: everything else in it stays to the letter."""
+"""An entry is added to JSON with comments, as editors use it: everything else stays exactly the same."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MADE = f'"mcpServers": {{\n    {entry()}\n  }}\n}}'
         "beside another server",
     ],
 )
-def test_an_entry_is_put_between_what_is_there(before: str, after: str) -> None:
+def test_an_entry_is_added_among_others(before: str, after: str) -> None:
     assert into_json(before, SERVERS, ENTRY) == after
     assert into_json(after, SERVERS, ENTRY) == after
 
@@ -78,14 +78,14 @@ def test_an_entry_is_put_between_what_is_there(before: str, after: str) -> None:
     ],
     ids=["renewed", "with keys that are stale", "that reached the server another way", "that was none"],
 )
-def test_an_entry_of_ours_is_renewed_and_its_comments_stay(before: str, after: str) -> None:
+def test_an_existing_entry_is_updated_and_keeps_its_comments(before: str, after: str) -> None:
     around = '{\n  // servers\n  "mcpServers": {\n    "cuebook": %s,\n    "x": {}, // the last\n  },\n}\n'
     assert into_json(around % before, SERVERS, ENTRY) == around % after
     assert into_json(around % after, SERVERS, ENTRY) == around % after
 
 
-def test_comments_may_stand_anywhere() -> None:
-    """Of many texts, each is amended, and all that was in it is in it, in its order."""
+def test_comments_are_allowed_anywhere() -> None:
+    """Each of many texts is amended, and keeps all its content in order."""
     chance = random.Random(7)
 
     def blank() -> str:
@@ -116,7 +116,7 @@ def test_comments_may_stand_anywhere() -> None:
 
 
 def test_a_file_with_comments_is_written_and_the_assistant_finds_the_entry(cli: CommandLine) -> None:
-    """As Zed comes with one."""
+    """Like the one that Zed ships."""
     text = '// Zed settings\n{\n  "theme": "One", // dark\n  /* "context_servers": {}, */\n}\n'
     file = cli.write("settings.json", text)
     ran = cli.call("mcp", "install", "--client", "zed", "--write", "--file", file)
@@ -128,6 +128,6 @@ def test_a_file_with_comments_is_written_and_the_assistant_finds_the_entry(cli: 
 
 
 @pytest.mark.parametrize("text", ['{"a":"' + '\\"' * 200_000, '{"a": 1 ' + "/*" * 200_000, '{"a": "' + "\\" * 200_001])
-def test_what_is_never_closed_is_gone_through_once(text: str) -> None:
+def test_unclosed_strings_are_scanned_once(text: str) -> None:
     with pytest.raises(CannotEdit):
         read_json(text)

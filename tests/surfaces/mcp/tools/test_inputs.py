@@ -39,14 +39,14 @@ async def test_a_run_of_another_folder_is_left_to_it(
             ("restart_playbook_execution", {"step": "1"}),
             ("respond_to_elicitation", {"response": "yes"}),
         ):
-            assert "it cannot continue here" in await client.refused(tool, execution_id=elsewhere, **given)
+            assert "the run cannot continue here" in await client.refused(tool, execution_id=elsewhere, **given)
         assert [run["status"] for run in await _runs(client)] == ["paused"]
         assert len(server.requests) == 1
         after = await client.call("cancel_playbook_execution", execution_id=elsewhere)
         assert after["status"] == "cancelled"
 
 
-async def test_a_model_that_is_not_there_is_refused_wherever_it_is_named(connect_each_once: Connect) -> None:
+async def test_an_unknown_model_is_refused_everywhere(connect_each_once: Connect) -> None:
     async with connect_each_once() as client:
         run = (await client.call("execute_playbook", playbook_id="tea", breakpoints=[1]))["execution_id"]
         wrong = {"model_id": "nowhere/x"}
@@ -57,7 +57,7 @@ async def test_a_model_that_is_not_there_is_refused_wherever_it_is_named(connect
         assert [(one["execution_id"], one["status"]) for one in await _runs(client)] == [(run, "paused")]
 
 
-async def test_a_run_under_way_takes_no_changes(connect_each_once: Connect, server: ModelServer) -> None:
+async def test_a_running_execution_cannot_be_changed(connect_each_once: Connect, server: ModelServer) -> None:
     server.hold_at = 1
     async with connect_each_once() as client:
         run = (await client.call("execute_playbook", playbook_id="tea", wait_seconds=0))["execution_id"]
@@ -69,7 +69,7 @@ async def test_a_run_under_way_takes_no_changes(connect_each_once: Connect, serv
         assert (after["status"], after["variables"]["kind"]) == ("completed", "green")
 
 
-async def test_one_key_is_for_one_way_to_run_it(connect_each_once: Connect) -> None:
+async def test_one_key_belongs_to_one_set_of_arguments(connect_each_once: Connect) -> None:
     async with connect_each_once() as client:
         given: dict[str, Any] = {"playbook_id": "tea", "client_key": "k"}
         run = (await client.call("execute_playbook", **given, breakpoints=[1]))["execution_id"]
@@ -78,7 +78,7 @@ async def test_one_key_is_for_one_way_to_run_it(connect_each_once: Connect) -> N
         assert [one["execution_id"] for one in await _runs(client)] == [run]
 
 
-async def test_inputs_and_answers_that_do_not_fit_create_nothing(cli: CommandLine) -> None:
+async def test_invalid_inputs_and_answers_create_nothing(cli: CommandLine) -> None:
     cli.write("pick.md", PICK)
     cli.write("two.md", "# Two\n\n## INPUTS\n\n- `n` (number): N\n\n## STEP 1: X\n\n{{n}}\n")
     async with over_stdio(cli, "--tools") as client:

@@ -1,4 +1,4 @@
-"""Assistants read and write playbooks: tools, resources, prompts, and nothing outside of the folders."""
+"""Assistants read and write playbooks: tools, resources, prompts, and nothing outside the folders."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NAMES = {
 FENCED = re.compile(r"^(`{3,})(markdown|yaml)\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
 
 
-async def test_every_tool_is_there_and_says_what_it_takes(connect: Connect) -> None:
+async def test_every_tool_is_listed_with_its_arguments(connect: Connect) -> None:
     async with connect() as client:
         tools = await client.tools()
         assert tools.keys() - {"decide_approval"} == NAMES
@@ -103,7 +103,7 @@ async def test_every_dialect_is_read(cli: CommandLine, connect_each_once: Connec
             assert f"playbook://spec/{topic}" in prompt
 
 
-async def test_an_explanation_is_the_one_of_the_command_line(
+async def test_an_explanation_matches_the_command_line(
     cli: CommandLine, connect_each_once: Connect, server: ModelServer
 ) -> None:
     async with connect_each_once() as client:
@@ -135,7 +135,7 @@ async def test_an_explanation_reads_no_file_and_starts_no_server(cli: CommandLin
 
 
 @pytest.mark.parametrize("topic", topics())
-def test_what_the_specifications_show_is_right(topic: str) -> None:
+def test_the_examples_in_the_specifications_are_valid(topic: str) -> None:
     examples = [text for _, _, text in FENCED.findall(spec(topic))]
     assert examples
     for text in examples:
@@ -177,7 +177,7 @@ async def test_resources_are_listed_and_read(connect_each_once: Connect, server:
             await client.read("playbook://runs/nothing")
 
 
-async def test_prompts_are_got(connect_each_once: Connect) -> None:
+async def test_prompts_are_returned(connect_each_once: Connect) -> None:
     async with connect_each_once() as client:
         prompts = {one.name for one in (await client.client.list_prompts()).prompts}
         assert prompts == {"create_playbook", "review_playbook", "explain_playbook"}
@@ -218,7 +218,7 @@ async def test_nothing_outside_of_the_folders_is_read(
             assert result.structured_content["status"] == "failed"
 
 
-async def test_a_command_without_a_sandbox_is_not_held_to_reading(cli: CommandLine) -> None:
+async def test_a_command_without_a_sandbox_is_not_read_only(cli: CommandLine) -> None:
     cli.write("read.yml", "id: look\nname: Look\nsteps:\n  - id: list\n    command: cli ls\n    effect: read\n")
     cli.environ["CUEBOOK_SANDBOX"] = "none"
     async with over_stdio(cli, "--tools") as client:
@@ -237,7 +237,7 @@ steps:
 """
 
 
-async def test_each_playbook_is_a_tool_of_its_own(cli: CommandLine, server: ModelServer) -> None:
+async def test_each_playbook_is_a_separate_tool(cli: CommandLine, server: ModelServer) -> None:
     cli.write("read.yml", "id: look\nname: Look\nsteps:\n  - id: list\n    command: cli ls\n    effect: read\n")
     cli.write("change.yml", "id: change\nname: Change\nsteps:\n  - id: make\n    command: cli touch x\n")
     cli.write(

@@ -100,7 +100,9 @@ async def test_questions_are_answered_by_tool(cli: CommandLine, connect: Connect
         now = await client.call("respond_to_elicitation", execution_id=run, response="yes")
         assert now["status"] == "completed"
         assert now["variables"] | {"who": "Ada", "tea": "black", "sure": "yes"} == now["variables"]
-        assert "has no open question" in await client.refused("respond_to_elicitation", execution_id=run, response="more")
+        assert "has no open question" in await client.refused(
+            "respond_to_elicitation", execution_id=run, response="more"
+        )
 
 
 async def test_questions_are_asked_in_place(cli: CommandLine, connect: Connect) -> None:
@@ -116,7 +118,7 @@ async def test_questions_are_asked_in_place(cli: CommandLine, connect: Connect) 
     assert kinds[1]["enum"] == ["green", "black"]
 
 
-async def test_whoever_declines_in_place_is_asked_by_tool(cli: CommandLine, connect_each_once: Connect) -> None:
+async def test_a_question_declined_in_place_is_asked_by_tool(cli: CommandLine, connect_each_once: Connect) -> None:
     cli.write("order.md", ASKING)
     say, seen = saying(ElicitResult(action="decline"))
     async with connect_each_once(say=say) as client:
@@ -124,7 +126,7 @@ async def test_whoever_declines_in_place_is_asked_by_tool(cli: CommandLine, conn
     assert (now["status"], now["next"]["tool"], len(seen)) == ("awaiting_input", "respond_to_elicitation", 1)
 
 
-async def test_an_answer_that_does_not_fit_is_asked_for_once_more(cli: CommandLine, connect_each_once: Connect) -> None:
+async def test_an_invalid_answer_is_asked_for_again(cli: CommandLine, connect_each_once: Connect) -> None:
     cli.write("order.md", ASKING)
     say, seen = saying("Ada", "red", "green", False)
     async with connect_each_once(say=say) as client:
@@ -163,7 +165,7 @@ async def test_an_assistant_cannot_decide_and_a_person_can(cli: CommandLine, con
         assert (cli.work / "shipped.txt").read_text() == "shipped"
 
 
-async def test_an_approval_is_asked_in_place_of_whoever_may(cli: CommandLine, connect: Connect) -> None:
+async def test_an_approval_is_asked_in_place_of_an_approver(cli: CommandLine, connect: Connect) -> None:
     cli.write("ship.yml", GATED)
     say, seen = saying({"answer": "deny", "reason": "not today"})
     async with connect(say=say) as client:
@@ -173,14 +175,14 @@ async def test_an_approval_is_asked_in_place_of_whoever_may(cli: CommandLine, co
     assert "tee shipped.txt" in seen[0].message
     decision = cli.call("audit", now["execution_id"], "--json").object["steps"][0]["decisions"][0]
     assert decision["decision"] == "denied"
-    assert decision["by"] in ("local", "ann")  # the person, and not the assistant that asked
+    assert decision["by"] in ("local", "ann")  # the person, not the assistant that asked
     assert decision["through"] == "mcp (MCP)"
     assert decision["reason"] == "not today"
     assert f"denied by {decision['by']} through mcp (MCP)" in cli.call("audit", now["execution_id"]).out
 
 
 @pytest.mark.parametrize(("rest", "asked"), [(2_000, True), (8_000, False)])
-async def test_a_form_shows_all_that_is_decided_or_is_not_shown(
+async def test_a_form_shows_the_whole_decision_or_is_not_shown(
     cli: CommandLine, connect_each_once: Connect, rest: int, asked: bool
 ) -> None:
     cli.write("ship.yml", GATED.replace("stdin: shipped", f"stdin: {'x' * 2_000}EVIL{'y' * rest}"))
@@ -191,7 +193,7 @@ async def test_a_form_shows_all_that_is_decided_or_is_not_shown(
     assert now["status"] in (("failed", "cancelled") if asked else ("awaiting_approval",))
 
 
-async def test_no_token_is_ever_told(cli: CommandLine, connect_each_once: Connect) -> None:
+async def test_no_token_is_ever_shown(cli: CommandLine, connect_each_once: Connect) -> None:
     cli.write("ship.yml", GATED)
     async with connect_each_once() as client:
         result = await client.raw("execute_playbook", playbook_id="ship")
@@ -220,9 +222,7 @@ async def test_a_person_without_the_role_is_not_asked_for_approvals(cli: Command
         assert "There is no wait" in await client.refused("decide_approval", approval_id="w0000000", decision="deny")
 
 
-async def test_where_another_person_is_wanted_nobody_is_asked_in_place(
-    cli: CommandLine, connect_each_once: Connect
-) -> None:
+async def test_if_another_person_must_approve_there_is_no_form(cli: CommandLine, connect_each_once: Connect) -> None:
     cli.write("ship.yml", GATED)
     (cli.config.parent / "policy.toml").write_text("[approvals]\ndifferent_person = true\n")
     say, seen = saying({"answer": "approve"})
@@ -231,7 +231,7 @@ async def test_where_another_person_is_wanted_nobody_is_asked_in_place(
     assert (now["status"], seen) == ("awaiting_approval", [])
 
 
-async def test_approvals_are_asked_for_by_link_alone_where_that_is_wanted(cli: CommandLine) -> None:
+async def test_approvals_can_be_restricted_to_the_link(cli: CommandLine) -> None:
     cli.write("ship.yml", GATED)
     say, seen = saying({"answer": "approve"})
     async with over_stdio(cli, "--approvals", "link", say=say) as client:
@@ -239,7 +239,7 @@ async def test_approvals_are_asked_for_by_link_alone_where_that_is_wanted(cli: C
     assert (now["status"], seen) == ("awaiting_approval", [])
 
 
-async def test_over_stdio_the_tool_that_decides_is_switched_on_and_still_not_for_ones_own(cli: CommandLine) -> None:
+async def test_over_stdio_the_deciding_tool_is_opt_in_and_excludes_own_runs(cli: CommandLine) -> None:
     cli.write("ship.yml", GATED)
     cli.call("run", "ship.yml", "--no-ask")
     others = cli.call("inbox", "--json").object[0]
@@ -264,7 +264,7 @@ async def test_one_key_starts_one_execution(connect_each_once: Connect, server: 
         assert "Another run was started" in shown
 
 
-async def test_a_run_goes_on_when_its_client_has_gone(
+async def test_a_run_continues_when_its_client_has_disconnected(
     cli: CommandLine, connect_each_once: Connect, server: ModelServer
 ) -> None:
     server.hold_at = 1
@@ -280,7 +280,7 @@ async def test_a_run_goes_on_when_its_client_has_gone(
         assert len((await client.call("list_playbook_executions"))["executions"]) == 1
 
 
-async def test_whoever_does_not_want_to_wait_looks_again(connect_each_once: Connect, server: ModelServer) -> None:
+async def test_a_client_may_stop_waiting_and_check_later(connect_each_once: Connect, server: ModelServer) -> None:
     server.hold_at = 1
     async with connect_each_once() as client:
         now = await client.call("execute_playbook", playbook_id="tea", wait_seconds=0)
@@ -300,8 +300,8 @@ async def test_a_run_is_cancelled(cli: CommandLine, connect_each_once: Connect) 
         assert after["status"] == "cancelled"
 
 
-async def test_two_answer_at_once_and_one_wins(cli: CommandLine, connect_each_once: Connect) -> None:
-    """Over stdio each of them has a server of its own."""
+async def test_of_two_concurrent_answers_one_wins(cli: CommandLine, connect_each_once: Connect) -> None:
+    """Over stdio each of them has its own server."""
     cli.write("order.md", ASKING)
     async with connect_each_once(mode="auto") as one, connect_each_once(mode="legacy") as other:
         now = await one.call("execute_playbook", playbook_id="order")
@@ -316,7 +316,7 @@ async def test_two_answer_at_once_and_one_wins(cli: CommandLine, connect_each_on
         assert after["variables"]["who"] == winner
 
 
-async def test_two_are_asked_in_place_and_one_wins(cli: CommandLine, served: list[Served]) -> None:
+async def test_of_two_forms_for_one_question_one_wins(cli: CommandLine, served: list[Served]) -> None:
     cli.write("order.md", ASKING)
     served.append(Served(cli))
     token, (say, _) = token_of(cli), saying()
@@ -411,7 +411,7 @@ async def _asked(client: McpClient, **more: object) -> object:
 async def test_a_question_asked_in_place_outlives_a_kill_of_the_server(
     cli: CommandLine, served: list[Served], transport: str
 ) -> None:
-    """The state that the client holds is good with the next server, and bound to this person and this call."""
+    """The client's state is valid with the next server, and bound to this person and this call."""
     cli.write("order.md", ASKING)
     say, _ = saying()
     token = token_of(cli) if transport == "http" else ""

@@ -99,7 +99,7 @@ def test_a_key_is_entered_used_and_removed_and_never_shown_again(
 
 
 def kept_in(store: Path) -> list[str]:
-    """Everything that a store holds, as text."""
+    """The whole content of a store, as text."""
     found = []
     with closing(sqlite3.connect(store)) as kept:
         for (table,) in kept.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
@@ -109,7 +109,7 @@ def kept_in(store: Path) -> list[str]:
     return found
 
 
-def test_a_keyring_that_fails_is_told_without_the_key(cli: CommandLine, ring: Path, serving: Serving) -> None:
+def test_a_keyring_failure_is_reported_without_the_key(cli: CommandLine, ring: Path, serving: Serving) -> None:
     ring.mkdir()  # nothing can be written there
     refused = serving.client.put("/api/connections/mine/key", json={"key": KEY})
     assert (refused.status_code, refused.json()["code"]) == (422, "no_keyring")
@@ -119,7 +119,7 @@ def test_a_keyring_that_fails_is_told_without_the_key(cli: CommandLine, ring: Pa
     assert KEY not in refused.text + log
 
 
-def test_who_has_lost_the_link_comes_in_by_what_the_page_says_to_type(cli: CommandLine, serving: Serving) -> None:
+def test_the_command_on_the_sign_in_page_creates_a_valid_token(cli: CommandLine, serving: Serving) -> None:
     serving.client.cookies.clear()
     lost = serving.client.get(serving.link)
     assert lost.status_code == 401

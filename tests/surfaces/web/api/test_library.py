@@ -1,4 +1,4 @@
-"""The library is read beside everything else, once for each change, and lists playbooks only."""
+"""The library is read in the background, once for each change, and lists only playbooks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FENCED = "# Guide\n\nWrite this:\n\n```markdown\n# Example\n\n## STEP 1: A\n\nDo
 
 
 class Counted:
-    """What a function was called with, and a gate that can be shut before it."""
+    """Records a function's arguments, and can block its calls."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
@@ -48,7 +48,7 @@ def facing(monkeypatch: pytest.MonkeyPatch) -> Counted:
     return counted
 
 
-async def test_what_did_not_change_is_not_read_again(web: ServedApp, reading: Counted, facing: Counted) -> None:
+async def test_unchanged_files_are_not_read_again(web: ServedApp, reading: Counted, facing: Counted) -> None:
     web.book("a.md", BOOK.format("Aaa"))
     web.book("b.md", BOOK.format("Bbb"))
     await web.serve()
@@ -64,7 +64,7 @@ async def test_what_did_not_change_is_not_read_again(web: ServedApp, reading: Co
 
 
 @pytest.mark.parametrize("slow", ["reading", "facing"])
-async def test_others_are_served_while_the_library_is_being_read(
+async def test_other_requests_are_served_while_the_library_is_read(
     web: ServedApp, slow: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: Counted = request.getfixturevalue(slow)
@@ -88,7 +88,7 @@ async def test_others_are_served_while_the_library_is_being_read(
     assert "Aaa" in page
 
 
-async def test_what_is_asked_for_by_its_id_waits_until_everything_is_read(web: ServedApp, reading: Counted) -> None:
+async def test_a_request_by_id_waits_until_everything_is_read(web: ServedApp, reading: Counted) -> None:
     id = web.book("a.md", BOOK.format("Aaa"))
     reading.open.clear()
     await web.serve()

@@ -33,7 +33,7 @@ SECRET = "sk-or-a-secret-of-this-test"
         ("/api/runs?limit=0010", [], 200),
     ],
 )
-async def test_what_is_asked_oddly(web: ServedApp, path: str, headers: list[tuple[str, str]], status: int) -> None:
+async def test_odd_requests_are_refused(web: ServedApp, path: str, headers: list[tuple[str, str]], status: int) -> None:
     await web.model(ScriptedModel([])).serve()
     host = web.client.base_url.netloc.decode()
     response = await web.client.get(path, headers=[(name, value.format(host=host)) for name, value in headers])
@@ -43,7 +43,7 @@ async def test_what_is_asked_oddly(web: ServedApp, path: str, headers: list[tupl
         assert "Content-Security-Policy" in response.headers
 
 
-async def test_who_was_signed_out_elsewhere_is_led_to_sign_in(web: ServedApp) -> None:
+async def test_a_user_signed_out_elsewhere_is_sent_to_sign_in(web: ServedApp) -> None:
     await web.model(ScriptedModel([])).serve()
     page = {"Origin": str(web.client.base_url).rstrip("/"), "Sec-Fetch-Mode": "cors"}
     by_page = (await web.guest.post("/api/runs", json={}, headers=page)).json()
@@ -70,7 +70,7 @@ async def test_a_form_of_any_size_is_answered(web: ServedApp) -> None:
     assert (await web.until(run, "completed"))["values"]["chosen"] == "matcha"
 
 
-async def test_each_playbook_has_an_id_of_its_own(web: ServedApp) -> None:
+async def test_each_playbook_has_a_unique_id(web: ServedApp) -> None:
     for name in ("a b.md", "a-b.md", "质量.md", "報告.md"):
         web.book(name, f"# Of {name}\n\n## STEP 1: A\n\nDo A.\n")
     model = ScriptedModel(["done"], cycle=True)
@@ -83,7 +83,7 @@ async def test_each_playbook_has_an_id_of_its_own(web: ServedApp) -> None:
     assert "a-b" in {one["id"] for one in listed}
 
 
-async def test_a_pipe_among_the_playbooks_holds_up_nobody(web: ServedApp) -> None:
+async def test_a_pipe_among_the_playbooks_blocks_no_request(web: ServedApp) -> None:
     web.book("tea.md", TEA)
     os.mkfifo(web.books / "zz.md")
     await web.model(ScriptedModel([])).serve()
@@ -91,7 +91,7 @@ async def test_a_pipe_among_the_playbooks_holds_up_nobody(web: ServedApp) -> Non
         assert [one["id"] for one in (await web.get("/api/playbooks"))["playbooks"]] == ["tea"]
 
 
-async def test_starts_at_once_do_not_pass_the_limit(web: ServedApp, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_starts_do_not_exceed_the_limit(web: ServedApp, monkeypatch: pytest.MonkeyPatch) -> None:
     await web.model(ScriptedModel(["done"], cycle=True)).serve()
     monkeypatch.setattr(web.service, "_rate", Rate(6, "hour"))
     book = web.book("plain.md", PLAIN)
@@ -99,7 +99,7 @@ async def test_starts_at_once_do_not_pass_the_limit(web: ServedApp, monkeypatch:
     assert Counter(one.status_code for one in await asyncio.gather(*asked)) == {201: 6, 429: 9}
 
 
-async def test_the_servers_keys_are_changed_by_nobody_elses_admin(web: ServedApp) -> None:
+async def test_admins_of_other_tenants_cannot_change_the_servers_keys(web: ServedApp) -> None:
     await web.model(ScriptedModel([])).serve()
     _, token = await web.service.add_user("boss", ["admin"], Principal("root", "acme"))
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -108,7 +108,7 @@ async def test_the_servers_keys_are_changed_by_nobody_elses_admin(web: ServedApp
         assert (refused.status_code, refused.json()["code"]) == (403, "not_allowed")
 
 
-async def test_what_may_be_secret_in_an_address_is_not_shown(web: ServedApp) -> None:
+async def test_secret_parts_of_a_url_are_not_shown(web: ServedApp) -> None:
     settings = '[providers.own]\nbase_url = "https://llm.example/v1?api_key=query1"\n'
     (web.config / "cuebook.toml").write_text(settings)
     await web.model(ScriptedModel([])).serve()
@@ -130,7 +130,7 @@ async def test_a_model_that_cannot_be_asked_leaves_the_pause(web: ServedApp) -> 
     assert len((await web.get("/api/runs"))["runs"]) == 1
 
 
-async def test_changes_to_a_run_that_goes_on_are_refused(web: ServedApp) -> None:
+async def test_changes_to_a_running_run_are_refused(web: ServedApp) -> None:
     gate = asyncio.Event()
     await web.model(ScriptedModel([Says("sencha", wait_for=gate), "done"])).serve()
     run = await web.begin(playbook=web.book("tea.md", TEA))
@@ -144,7 +144,7 @@ async def test_changes_to_a_run_that_goes_on_are_refused(web: ServedApp) -> None
 @pytest.mark.parametrize(
     "more", [{"model": "test/two"}, {"breakpoints": "1"}, {"budget": {"steps": 9}}, {"unattended": True}]
 )
-async def test_a_key_is_for_one_way_of_running(web: ServedApp, more: dict[str, Any]) -> None:
+async def test_a_key_belongs_to_one_kind_of_start(web: ServedApp, more: dict[str, Any]) -> None:
     await web.model(ScriptedModel(["a"], cycle=True)).serve()
     book = web.book("tea.md", TEA)
     run = await web.begin(playbook=book, key="k")

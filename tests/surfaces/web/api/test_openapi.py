@@ -1,4 +1,4 @@
-"""The server keeps to openapi.yaml: the same ways, and for every request the answers that it describes."""
+"""The server conforms to openapi.yaml: the same routes, and the described responses to every request."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def described() -> dict[str, Any]:
     return loaded
 
 
-def test_the_description_has_the_ways_of_the_app_and_no_others() -> None:
+def test_the_description_has_exactly_the_routes_of_the_app() -> None:
     message = {
         (method.upper(), path)
         for path, operations in described()["paths"].items()
@@ -62,7 +62,7 @@ def test_the_description_has_the_ways_of_the_app_and_no_others() -> None:
     assert message == ways
 
 
-def test_every_operation_says_who_may_and_what_comes_back() -> None:
+def test_every_operation_describes_its_roles_and_responses() -> None:
     for path, operations in described()["paths"].items():
         for method, operation in operations.items():
             if method != "parameters":
@@ -98,7 +98,7 @@ def _exercise(operations: list[Any], mode: GenerationMode, address: str, real: d
 
 
 def _ask(operation: Any, mode: GenerationMode, address: str, session: requests.Session, id: str) -> None:
-    """Some requests, to things that are not there or to one that is."""
+    """Some requests, to missing objects or to an existing one."""
     checks = [*CHECKS, *([negative_data_rejection] if mode is GenerationMode.NEGATIVE else [])]
 
     @settings(
@@ -129,7 +129,7 @@ async def test_the_description_is_served(web: ServedApp) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'{"a": 1}', b"\xff", b'{"inputs": ' + b"[" * 5000 + b"]" * 5000 + b"}"]
 )
-async def test_a_body_that_is_none_is_a_problem(web: ServedApp, body: bytes) -> None:
+async def test_an_invalid_body_is_a_problem(web: ServedApp, body: bytes) -> None:
     await web.model(ScriptedModel([])).serve()
     response = await web.client.post("/api/runs", content=body, headers={"Content-Type": "application/json"})
     assert response.status_code in (400, 422)

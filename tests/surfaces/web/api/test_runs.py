@@ -1,4 +1,4 @@
-"""The JSON API over a real socket: starting, deciding, looking, and the words for what is wrong."""
+"""The JSON API over a real socket: starting, deciding, viewing, and error messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ type: json
 ASKS = '# Asks\n\n## STEP 1: Ask\n\n@elicit(select, "Which?", "a", "b")\n\n@output(which)\n\n## STEP 2: Go\n\nGo {{which}}.\n'
 
 
-async def test_playbooks_are_listed_with_what_they_take(web: ServedApp) -> None:
+async def test_playbooks_are_listed_with_their_inputs(web: ServedApp) -> None:
     web.book("tea.playbook.md", TEA)
     web.book("deeper/still/gated.yml", GATED)
     web.book("broken.yml", "name: B\nsteps: []\n")
@@ -70,7 +70,7 @@ async def test_playbooks_are_listed_with_what_they_take(web: ServedApp) -> None:
     assert len((await web.get("/api/playbooks"))["playbooks"]) == 3
 
 
-async def test_a_run_is_started_looked_at_and_downloaded(web: ServedApp) -> None:
+async def test_a_run_is_started_viewed_and_downloaded(web: ServedApp) -> None:
     await web.model(ScriptedModel(["sencha", '{"brewed": true}'])).serve()
     response = await web.client.post("/api/runs", json={"playbook": web.book("tea.md", TEA), "inputs": {"cups": 3}})
     assert response.status_code == 201
@@ -121,7 +121,7 @@ async def test_without_a_section_of_artifacts_the_output_is_markdown(web: Served
     assert file.headers["content-disposition"].endswith('.md"')
 
 
-async def test_of_a_run_that_failed_the_last_output_is_of_the_declared_type(web: ServedApp) -> None:
+async def test_the_last_output_of_a_failed_run_has_the_declared_type(web: ServedApp) -> None:
     await web.model(ScriptedModel(['{"leaf": 1}', ModelError("bad_request", "No.")])).serve()
     run = await web.begin(playbook=web.book("tea.md", TEA))
     message = await web.until(run, "failed")
@@ -190,7 +190,7 @@ async def test_a_question_is_answered_once(web: ServedApp) -> None:
     assert (await web.get(f"/api/waits/{wait}"))["state"] in ("answered", "closed")
 
 
-async def test_who_comes_too_late_is_told_who_answered_when_and_what(web: ServedApp) -> None:
+async def test_a_late_answer_is_refused_with_who_answered_when_and_what(web: ServedApp) -> None:
     await web.model(ScriptedModel(["went"])).serve()
     run = await web.begin(playbook=web.book("asks.md", ASKS))
     wait = (await web.waiting(run))["wait"]
@@ -205,7 +205,7 @@ async def test_who_comes_too_late_is_told_who_answered_when_and_what(web: Served
     assert wait not in late["detail"]
 
 
-async def test_whoever_decides_too_late_is_told_the_decision(web: ServedApp) -> None:
+async def test_a_late_decision_is_refused_with_the_earlier_one(web: ServedApp) -> None:
     await web.model(ScriptedModel([])).serve()
     run = await web.begin(playbook=web.book("gated.yml", GATED))
     wait = (await web.waiting(run))["wait"]
@@ -216,7 +216,7 @@ async def test_whoever_decides_too_late_is_told_the_decision(web: ServedApp) -> 
     assert late["detail"].endswith(": deny (not now).")
 
 
-async def test_a_broken_file_says_what_is_wrong_with_it(web: ServedApp) -> None:
+async def test_a_broken_file_is_listed_with_its_errors(web: ServedApp) -> None:
     web.book("broken.yml", "name: B\nsteps: nope\n")
     web.book("own/playbook.md", "## STEP 1: No title\n\nX\n")
     await web.model(ScriptedModel([])).serve()
@@ -231,7 +231,7 @@ async def test_a_broken_file_says_what_is_wrong_with_it(web: ServedApp) -> None:
     await web.post("/api/runs", 404, playbook="nothing")
 
 
-async def test_an_approval_is_decided_and_told_in_the_journal(web: ServedApp) -> None:
+async def test_an_approval_is_decided_and_recorded_in_the_journal(web: ServedApp) -> None:
     await web.model(ScriptedModel([])).serve()
     _, token = await web.service.add_user("ann", ["approver"])
     run = await web.begin(playbook=web.book("gated.yml", GATED))
@@ -294,7 +294,7 @@ async def test_the_rate_is_limited_and_restarts_count(web: ServedApp) -> None:
         ({"playbook": "tea", "extra": 1}, 422, "bad_body", "extra"),
     ],
 )
-async def test_what_is_wrong_is_told_and_starts_nothing(
+async def test_an_invalid_request_is_reported_and_starts_nothing(
     web: ServedApp, fields: dict[str, Any], status: int, code: str, words: str
 ) -> None:
     web.book("tea.md", TEA)
@@ -438,7 +438,7 @@ async def test_models_are_those_that_the_providers_offer(web: ServedApp, monkeyp
     assert "Answers, and offers 1 model." in connections
 
 
-async def test_what_does_not_answer_at_this_machine_is_of_no_use(web: ServedApp) -> None:
+async def test_an_unreachable_provider_on_this_machine_is_not_usable(web: ServedApp) -> None:
     free = bound("127.0.0.1", 0)
     port = free.getsockname()[1]
     (web.config / "cuebook.toml").write_text(
@@ -472,7 +472,9 @@ async def test_a_key_needs_a_keyring(web: ServedApp) -> None:
         ({"1": "neither"}, "The answer for step 1"),
     ],
 )
-async def test_answers_that_fit_no_question_start_nothing(web: ServedApp, answers: dict[str, str], words: str) -> None:
+async def test_answers_that_match_no_question_start_nothing(
+    web: ServedApp, answers: dict[str, str], words: str
+) -> None:
     await web.model(ScriptedModel(["went"])).serve()
     book = web.book("asks.md", ASKS)
     for given in ({"playbook": book}, {"text": ASKS, "name": "asks.md"}):
@@ -483,7 +485,7 @@ async def test_answers_that_fit_no_question_start_nothing(web: ServedApp, answer
     assert (await web.until(run, "completed"))["values"]["which"] == "b"
 
 
-async def test_a_status_that_there_is_not_is_refused(web: ServedApp) -> None:
+async def test_an_unknown_status_is_refused(web: ServedApp) -> None:
     await web.model(ScriptedModel([])).serve()
     for given in ("bogus", "running,bogus", "Running"):
         message = await web.get(f"/api/runs?status={given}", 422)
@@ -493,7 +495,7 @@ async def test_a_status_that_there_is_not_is_refused(web: ServedApp) -> None:
     assert (await web.get("/api/runs?status=running,paused"))["runs"] == []
 
 
-async def test_a_single_run_is_looked_at_in_the_list(web: ServedApp) -> None:
+async def test_a_single_run_can_be_selected_in_the_list(web: ServedApp) -> None:
     await web.model(ScriptedModel(["went"], cycle=True)).serve()
     book = web.book("one.md", "# One\n\n## STEP 1: A\n\nDo A.\n")
     runs = [await web.begin(playbook=book) for _ in range(2)]
@@ -504,7 +506,7 @@ async def test_a_single_run_is_looked_at_in_the_list(web: ServedApp) -> None:
 
 
 @pytest.mark.parametrize("text", ["\\ud800", "a\\udc00b", "\\ud800\\ud800", "\\ud83d\\u0041"])
-async def test_half_a_character_is_told_as_that(web: ServedApp, text: str) -> None:
+async def test_an_unpaired_surrogate_is_reported(web: ServedApp, text: str) -> None:
     await web.model(ScriptedModel([])).serve()
     headers = {"Content-Type": "application/json"}
     body = '{"text": "# T' + text + '"}'
@@ -515,7 +517,7 @@ async def test_half_a_character_is_told_as_that(web: ServedApp, text: str) -> No
     assert "is not valid JSON" in broken.json()["detail"]
 
 
-async def test_advice_is_in_the_words_of_the_reader(web: ServedApp) -> None:
+async def test_fixes_match_the_client(web: ServedApp) -> None:
     await web.model(ScriptedModel([])).serve()
     book = web.book("needs.md", "# N\n\n## INPUTS\n\n- `topic` (string): What\n\n## STEP 1: A\n\nOf {{topic}}.\n")
     refused = await web.client.post("/api/runs", json={"playbook": book})

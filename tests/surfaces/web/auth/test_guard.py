@@ -59,7 +59,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     "endpoint", [endpoint for endpoint in ENDPOINTS if endpoint.needs != "anyone"], ids=endpoint_id
 )
-async def test_without_a_token_nobody_comes_in(served: ServedApp, endpoint: Endpoint) -> None:
+async def test_without_a_token_every_request_is_refused(served: ServedApp, endpoint: Endpoint) -> None:
     response = await asked(served, endpoint, token=False)
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
@@ -89,7 +89,7 @@ async def test_another_origin_is_refused(served: ServedApp, endpoint: Endpoint) 
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=endpoint_id)
-async def test_what_another_sites_page_fetches_is_refused(served: ServedApp, endpoint: Endpoint) -> None:
+async def test_a_fetch_from_another_sites_page_is_refused(served: ServedApp, endpoint: Endpoint) -> None:
     for site in ("cross-site", "same-site"):
         for mode, dest in (("no-cors", "script"), ("cors", "empty"), ("navigate", "iframe")):
             headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
@@ -99,7 +99,7 @@ async def test_what_another_sites_page_fetches_is_refused(served: ServedApp, end
 @pytest.mark.parametrize(
     "endpoint", [endpoint for endpoint in ENDPOINTS if endpoint.method in CHANGES], ids=endpoint_id
 )
-async def test_a_change_wants_json(served: ServedApp, endpoint: Endpoint) -> None:
+async def test_a_change_must_be_json(served: ServedApp, endpoint: Endpoint) -> None:
     refused = ["text/plain", "multipart/form-data; boundary=x", "", "application/jsonx"]
     refused += [] if endpoint.kind == "form" else ["application/x-www-form-urlencoded"]
     for content_type in refused:
@@ -108,9 +108,9 @@ async def test_a_change_wants_json(served: ServedApp, endpoint: Endpoint) -> Non
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=endpoint_id)
-async def test_every_answer_has_the_headers_of_safety(served: ServedApp, endpoint: Endpoint) -> None:
+async def test_every_response_has_the_security_headers(served: ServedApp, endpoint: Endpoint) -> None:
     if endpoint.kind == "stream" and endpoint.path.endswith("stream"):
-        return  # there is no run to stream; the guard adds them to every answer alike
+        return  # there is no run to stream; the guard adds them to every response
     headers = (await asked(served, endpoint)).headers
     policy = headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -122,7 +122,7 @@ async def test_every_answer_has_the_headers_of_safety(served: ServedApp, endpoin
     )
 
 
-async def test_a_link_of_another_site_may_lead_to_a_page(served: ServedApp) -> None:
+async def test_a_link_on_another_site_may_lead_to_a_page(served: ServedApp) -> None:
     headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     response = await asked(served, ENDPOINTS[0], headers, token=False)
     assert response.status_code == 401
@@ -147,7 +147,7 @@ async def test_nonces_are_not_repeated(served: ServedApp) -> None:
     assert len(policies) == 3
 
 
-async def test_what_is_not_there_is_told_as_a_problem(served: ServedApp) -> None:
+async def test_an_unknown_path_is_a_problem(served: ServedApp) -> None:
     missing = await served.client.get("/api/nothing")
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
     assert missing.headers["content-type"] == "application/problem+json"

@@ -1,4 +1,4 @@
-"""What users may no longer do: their open streams end, and no part of a request does more than its sender may."""
+"""Revoked permissions: open streams end, and no part of a request does more than its sender may."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_settings_in_a_decision_need_the_role_that_they_need_anywhere(web:
     assert message["model"] == "test/other"
 
 
-async def test_a_server_that_lacks_a_secret_says_so_and_continues_once_it_is_there(
+async def test_a_missing_secret_is_reported_and_the_run_continues_once_it_is_set(
     web: ServedApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     web.rule(ALLOWED + '[secrets]\nallow = ["*"]\n')

@@ -1,4 +1,4 @@
-"""Signing in: a link that is good once, a cookie that outlives the server and not the user, and tokens."""
+"""Signing in: a link that works once, a cookie that outlives the server but not the user, and tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cookie_of(response: httpx2.Response) -> tuple[dict[str, str], SimpleCookie]:
     return {name: one.value for name, one in parsed.items()}, parsed
 
 
-async def test_the_start_link_is_good_once(web: ServedApp) -> None:
+async def test_the_start_link_works_once(web: ServedApp) -> None:
     await served(web)
     assert len(web.link.partition("start=")[2]) >= 43  # 256 bits
     first = await web.guest.get(web.link)
@@ -131,7 +131,7 @@ async def test_a_copy_of_a_cookie_ends_with_its_session_and_no_other_does(web: S
     assert [(await web.guest.get("/api/runs", headers=copy)).status_code for copy in copies] == [401, 200]
 
 
-async def test_whoever_only_looks_at_the_start_link_does_not_use_it_up(web: ServedApp) -> None:
+async def test_a_link_preview_does_not_use_up_the_start_link(web: ServedApp) -> None:
     await served(web)
     looked = await web.guest.head(web.link)
     assert "set-cookie" not in looked.headers
@@ -141,7 +141,7 @@ async def test_whoever_only_looks_at_the_start_link_does_not_use_it_up(web: Serv
 @pytest.mark.parametrize(
     ("accept", "type"), [("application/json", "application/problem+json"), ("text/html", "text/html; charset=utf-8")]
 )
-async def test_a_token_of_nobody_is_refused_as_it_is_asked_for(web: ServedApp, accept: str, type: str) -> None:
+async def test_an_invalid_token_is_refused_as_a_page_or_as_json(web: ServedApp, accept: str, type: str) -> None:
     await served(web)
     refused = await web.guest.post("/sign-in", data={"token": "wrong"}, headers={"Accept": accept})
     assert (refused.status_code, refused.headers["content-type"]) == (401, type)
@@ -150,7 +150,7 @@ async def test_a_token_of_nobody_is_refused_as_it_is_asked_for(web: ServedApp, a
 
 
 @pytest.mark.parametrize("host", ["::1", "[::1]"])
-async def test_the_start_link_of_a_long_address_can_be_opened(web: ServedApp, host: str) -> None:
+async def test_the_start_link_of_an_ipv6_address_can_be_opened(web: ServedApp, host: str) -> None:
     await served(web)
     message: list[str] = []
     make_server(web.site, host, 8765, on_ready=message.append)._on_ready()
@@ -158,16 +158,16 @@ async def test_the_start_link_of_a_long_address_can_be_opened(web: ServedApp, ho
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.1.2.3", "[::1]"])
-def test_what_is_this_machine(host: str) -> None:
+def test_loopback_addresses_are_recognised(host: str) -> None:
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "example.com", ""])
-def test_what_is_reached_from_elsewhere(host: str) -> None:
+def test_other_addresses_are_not_loopback(host: str) -> None:
     assert not is_loopback(host)
 
 
-def test_the_names_that_a_server_goes_by() -> None:
+def test_the_host_names_of_a_server() -> None:
     local = hosts_for("127.0.0.1", 8765)
     assert all(name in local for name in ("127.0.0.1:8765", "localhost:8765", "[::1]:8765", "LOCALHOST:8765"))
     assert not any(name in local for name in ("127.0.0.1", "example.com:8765", "10.0.0.1:8765", "", ":8765"))
@@ -176,7 +176,7 @@ def test_the_names_that_a_server_goes_by() -> None:
     assert "evil.example" not in wide
 
 
-async def test_whoever_signs_in_gets_to_where_they_were_going(web: ServedApp) -> None:
+async def test_sign_in_redirects_to_the_requested_page(web: ServedApp) -> None:
     await served(web)
     browser = {"Accept": "text/html"}
     refused = await web.guest.get("/runs?status=failed&playbook=a%20b", headers=browser)
@@ -188,7 +188,7 @@ async def test_whoever_signs_in_gets_to_where_they_were_going(web: ServedApp) ->
     assert 'name="next" value="/inbox"' in wrong.text
     given = {"token": TOKEN, "next": "/runs/x?a=1#wait-2"}
     assert (await web.guest.post("/sign-in", data=given)).headers["location"] == "/runs/x?a=1#wait-2"
-    # By a link of another site the cookie did not come along; from this server's own page it does.
+    # A link on another site does not send the cookie; a page of this server does.
     signed_in = await web.guest.get("/sign-in?next=/inbox", headers=browser)
     assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/inbox")
     assert (await web.guest.get("/sign-in", headers=browser)).status_code == 200
@@ -211,7 +211,7 @@ async def test_whoever_signs_in_gets_to_where_they_were_going(web: ServedApp) ->
         *("///evil.example", " //evil.example", "http:evil.example", "/\x7f"),
     ],
 )
-async def test_nobody_is_sent_elsewhere(web: ServedApp, elsewhere: str) -> None:
+async def test_sign_in_never_redirects_to_another_site(web: ServedApp, elsewhere: str) -> None:
     await served(web)
     sent = await web.guest.post("/sign-in", data={"token": TOKEN, "next": elsewhere})
     assert (sent.status_code, sent.headers["location"]) == (303, "/")
@@ -224,7 +224,7 @@ async def test_nobody_is_sent_elsewhere(web: ServedApp, elsewhere: str) -> None:
     assert 'name="next"' not in again.text
 
 
-async def test_whoever_is_not_signed_in_is_shown_the_form_wherever_they_go(web: ServedApp) -> None:
+async def test_every_page_shows_the_sign_in_form_to_a_stranger(web: ServedApp) -> None:
     web.book("tea.md", "# T\n\n## STEP 1: A\n\nDo A.\n")
     await web.serve()
     for path, onward in (

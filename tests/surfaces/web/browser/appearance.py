@@ -1,4 +1,4 @@
-"""How a page looks, as far as it can be computed: what sticks out of it, and which words are too faint to read."""
+"""Checks of a page's appearance: elements beyond its edges, and words that are too faint to read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from playwright.async_api import Page
 
-# Everything that reaches beyond the screen and cannot be scrolled to within a box of its own.
+# Everything that reaches beyond the screen and is not in a scrollable container.
 _OVERFLOW = """() => {
   const wide = document.documentElement.clientWidth;
   const found = document.documentElement.scrollWidth > wide ? [`the page is ${document.documentElement.scrollWidth} wide`] : [];
@@ -25,7 +25,7 @@ _OVERFLOW = """() => {
   return found;
 }"""
 
-# Words whose contrast with what is behind them is lower than WCAG AA asks for.
+# Words with less contrast to their background than WCAG AA requires.
 _FAINT = """() => {
   const canvas = document.createElement('canvas');
   canvas.width = canvas.height = 1;

@@ -28,7 +28,7 @@ class NoBrowser(Exception):
 
 
 def find_chromium() -> str:
-    """The path of the browser: what CHROMIUM names, otherwise what the machine has."""
+    """The path of the browser: the one in CHROMIUM, otherwise an installed one."""
     named = os.environ.get("CHROMIUM", "")
     if named:
         if not os.access(named, os.X_OK):

@@ -17,7 +17,7 @@ from tests.surfaces.web.served_app import ServedApp
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    """One real browser for all tests of a process. Every test has profiles of its own in it."""
+    """One real browser for all tests of a process. Every test has its own profiles in it."""
     require("chromium")
     async with async_playwright() as playwright:
         started = await playwright.chromium.launch(executable_path=find_chromium(), args=list(FLAGS))

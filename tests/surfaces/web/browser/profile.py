@@ -12,8 +12,8 @@ expect.set_options(timeout=20_000)
 
 _INSIDE = ("data", "blob", "about")
 
-# What the main part of a page is made of, without what only a moment tells: the spaces between elements, a colour that
-# fades, and the words for a time of day.
+# The structure of a page's main part, without transient details: the spaces between elements, a colour that fades, and the
+# words for a time of day.
 DOM = """() => {
   const lines = [];
   const walk = (node, depth, pre) => {
@@ -38,7 +38,7 @@ DOM = """() => {
 
 
 class BrowserProfile:
-    """A browser profile. Whatever its pages ask of other servers, and every script that fails, is kept."""
+    """A browser profile. It records all requests of its pages to other servers, and every script error."""
 
     def __init__(self, context: BrowserContext, address: str) -> None:
         self.context = context
@@ -59,7 +59,7 @@ class BrowserProfile:
             self.foreign.append(request.url)
 
     def move(self, address: str) -> None:
-        """What is opened from now on is opened there; pages that are open stay where they are."""
+        """Use this server for new pages; open pages keep theirs."""
         self.address = address
         self._own.add(address)
 
@@ -79,19 +79,19 @@ class BrowserProfile:
         return page
 
     async def go(self, page: Page, path: str) -> int:
-        """Opens a path in a tab; gives the status."""
+        """Opens a path in a tab and returns the status."""
         response = await page.goto(f"{self.address}{path}")
         assert response is not None
         return response.status
 
     def check(self) -> None:
-        """Nothing went elsewhere, nothing ran that should not, and nothing of ours failed."""
+        """Check that no request went elsewhere, no unwanted script ran, and no script of ours failed."""
         wrong = {"asked elsewhere": self.foreign, "dialogs": self.dialogs, "errors": self.errors}
         assert not any(wrong.values()), wrong
 
     @staticmethod
     async def opened(browser: Browser, link: str, **options: Any) -> BrowserProfile:
-        """A profile that has come in by a start link."""
+        """A profile that has signed in with a start link."""
         parts = urlsplit(link)
         context = await browser.new_context(accept_downloads=True, **options)
         profile = BrowserProfile(context, f"{parts.scheme}://{parts.netloc}")
@@ -106,7 +106,7 @@ OpenProfile = Callable[..., Awaitable[BrowserProfile]]
 
 
 async def dom(page: Page) -> str:
-    """The current page, to be compared with another."""
+    """The current page, to compare it with another."""
     return str(await page.evaluate(DOM))
 
 
@@ -120,5 +120,5 @@ def head(page: Page, key: str) -> Locator:
 
 
 def text(page: Page, key: str) -> Locator:
-    """What a step's card shows of its output."""
+    """The output on a step's card."""
     return page.locator(f'[id="text-{key}"]')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 _END = b"\n\n\r\n"
-"""An event is a chunk of its own: the empty line that ends it, and the end of the chunk."""
+"""An event is one chunk: the empty line that ends it, and the end of the chunk."""
 
 
 class CuttingProxy:

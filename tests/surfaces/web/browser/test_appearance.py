@@ -252,7 +252,7 @@ async def test_the_keyboard_alone_is_enough(web: ServedApp, open_profile: OpenPr
     assert (await coming.value).suggested_filename.endswith(".md")
 
 
-async def test_typing_is_not_disturbed_by_what_comes_in(web: ServedApp, open_profile: OpenProfile) -> None:
+async def test_typing_is_not_disturbed_by_updates(web: ServedApp, open_profile: OpenProfile) -> None:
     """A user changes a variable while parts of the page are replaced."""
     never = asyncio.Event()
     views = web.book("views.yml", PLAYBOOKS["graph"][1])
@@ -275,7 +275,7 @@ async def test_typing_is_not_disturbed_by_what_comes_in(web: ServedApp, open_pro
     await expect(page.get_by_label("Raw").first).to_be_checked()
 
 
-async def test_coming_in_going_out_and_being_refused(web: ServedApp, open_profile: OpenProfile) -> None:
+async def test_signing_in_signing_out_and_being_refused(web: ServedApp, open_profile: OpenProfile) -> None:
     await web.model(ScriptedModel([])).serve()
     profile = await open_profile()
     page = await profile.page("/runs")
@@ -293,7 +293,7 @@ async def test_coming_in_going_out_and_being_refused(web: ServedApp, open_profil
     await expect(page.get_by_role("button", name="Sign out")).to_be_visible()
 
 
-async def test_a_start_link_is_good_once(web: ServedApp, open_profile: OpenProfile) -> None:
+async def test_a_start_link_works_once(web: ServedApp, open_profile: OpenProfile) -> None:
     await web.model(ScriptedModel([])).serve()
     link = web.link
     await open_profile(link=link)
@@ -336,7 +336,7 @@ async def broken_page(profile: BrowserProfile, page: Page, web: ServedApp, monke
     assert "Traceback" not in shown
 
 
-async def test_a_server_that_is_gone_is_told_beside_the_form(web: ServedApp, open_profile: OpenProfile) -> None:
+async def test_an_unreachable_server_is_reported_next_to_the_form(web: ServedApp, open_profile: OpenProfile) -> None:
     web.book("tea.md", TEA)
     await web.model(ScriptedModel(["Sencha."])).serve()
     page = await (await open_profile()).page("/playbooks/tea/run")

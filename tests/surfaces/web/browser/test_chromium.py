@@ -16,7 +16,7 @@ def test_a_browser_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert find_chromium() == str(made)
 
 
-def test_without_a_browser_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_browser_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHROMIUM", str(tmp_path / "none"))
     with pytest.raises(NoBrowser, match="apt-get install chromium"):
         find_chromium()

@@ -30,7 +30,7 @@ ALL: dict[str, tuple[str, str, dict[str, Any]]] = {**PLAYBOOKS, "program": ("des
 
 
 @pytest.mark.parametrize("dialect", list(ALL))
-async def test_a_page_cut_off_at_every_event_ends_as_one_that_never_was(
+async def test_a_page_cut_off_at_every_event_ends_like_an_uninterrupted_one(
     web: ServedApp, open_profile: OpenProfile, dialect: str
 ) -> None:
     name, playbook, fields = ALL[dialect]
@@ -69,7 +69,7 @@ async def test_a_page_cut_off_at_every_event_ends_as_one_that_never_was(
         await whole.reload()
         assert await dom(whole) == expected
     finally:
-        profile.foreign.clear()  # the cutters have addresses of their own
+        profile.foreign.clear()  # the proxies have their own addresses
         for proxy in cutters:
             await proxy.close()
 
@@ -97,7 +97,7 @@ async def test_a_reload_in_the_middle_of_a_text_loses_nothing(web: ServedApp, op
     assert await dom(page) == live
 
 
-async def test_a_page_stays_open_while_the_server_is_started_anew(web: ServedApp, open_profile: OpenProfile) -> None:
+async def test_a_page_stays_open_while_the_server_restarts(web: ServedApp, open_profile: OpenProfile) -> None:
     hold = asyncio.Event()
     says = [Says("Half a text.", chunk=4, wait_for=hold, pause_at=8)]
     await web.model(ScriptedModel(says)).serve()

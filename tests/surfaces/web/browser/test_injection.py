@@ -1,4 +1,4 @@
-"""Texts that try to run a script or to fetch from elsewhere, in every place that shows untrusted text."""
+"""Text that tries to run a script or fetch from another server, in every place that shows untrusted text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 ALL = "\n\n".join(TRICKS)
 SHORT = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 
-# What a page must not have in it, however it got there.
+# Content that a page must never have.
 DANGERS = """() => [...document.querySelectorAll('*')].flatMap((one) => {
   const found = [];
   const never = ['img', 'iframe', 'object', 'embed', 'video', 'audio', 'base', 'foreignObject', 'math'];
@@ -41,7 +41,7 @@ DANGERS = """() => [...document.querySelectorAll('*')].flatMap((one) => {
 
 
 async def calm(profile: BrowserProfile, page: Page) -> None:
-    """Nothing that runs or fetches has got into the page; also not when a person moves over it."""
+    """Check that nothing in the page runs or fetches, not even when a person hovers over it."""
     assert await page.evaluate(DANGERS) == []
     await page.mouse.move(400, 300)
     profile.check()
@@ -92,7 +92,7 @@ async def test_a_document_full_of_tricks_runs_nothing(web: ServedApp, open_profi
     await calm(profile, page)
     await page.reload()
     await calm(profile, page)
-    # An artifact is a file to keep, and no page of this server.
+    # An artifact is a download, not a page of this server.
     async with page.expect_download() as coming:
         await page.locator('a[href$="/artifact"]').first.click()
     assert (await coming.value).suggested_filename.endswith(".html")
@@ -188,7 +188,7 @@ EVIL = """<!doctype html><title>Evil</title><iframe src="{address}/runs" width=5
 <input name='{{"playbook": "two", "x": "' value='"}}'><button>Win</button></form>"""
 
 
-async def test_a_page_of_somebody_else_cannot_frame_or_use_the_app(web: ServedApp, open_profile: OpenProfile) -> None:
+async def test_a_page_of_another_site_cannot_frame_or_use_the_app(web: ServedApp, open_profile: OpenProfile) -> None:
     web.book("two.md", "# Two\n\n## STEP 1: A\n\nDo A.\n")
     await web.model(ScriptedModel(["Done."])).serve()
     profile = await open_profile()

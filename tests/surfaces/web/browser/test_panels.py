@@ -95,7 +95,7 @@ async def test_the_branch_of_a_document_lights_up(web: ServedApp, open_profile: 
     await expect(text(page, "2a")).to_contain_text("A bed.")
 
 
-async def test_a_graph_lights_up_with_the_reasons_for_its_way(web: ServedApp, open_profile: OpenProfile) -> None:
+async def test_a_graph_lights_up_with_the_reasons_for_its_path(web: ServedApp, open_profile: OpenProfile) -> None:
     go_on = asyncio.Event()
     says: list[Line] = [Says('{"kind": "complaint"}', chunk=4, wait_for=go_on, pause_at=8), "Sorry."]
     await web.model(ScriptedModel(says)).serve()
@@ -146,7 +146,7 @@ async def test_a_pipeline_asks_with_a_preview_and_shows_its_evidence(web: Served
     assert await dom(page) == live.replace('id="evidence-3" open=""', 'id="evidence-3"')
 
 
-async def test_what_is_denied_is_not_done(web: ServedApp, open_profile: OpenProfile) -> None:
+async def test_a_denied_action_is_not_performed(web: ServedApp, open_profile: OpenProfile) -> None:
     (web.work / "note.txt").write_text("one\n")
     (web.work / "new.txt").write_text("two\n")
     await web.model(ScriptedModel([])).serve()
@@ -162,7 +162,7 @@ async def test_what_is_denied_is_not_done(web: ServedApp, open_profile: OpenProf
     await expect(head(page, "look")).not_to_have_attribute("data-status", "completed")
 
 
-async def test_texts_of_branches_stream_at_once(web: ServedApp, open_profile: OpenProfile) -> None:
+async def test_texts_of_parallel_branches_stream_concurrently(web: ServedApp, open_profile: OpenProfile) -> None:
     gate = asyncio.Event()
 
     def held(request: Request) -> Says:

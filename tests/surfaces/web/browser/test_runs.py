@@ -64,7 +64,7 @@ Say {{name}}, {{size}}, {{sure}}.
 """
 
 
-async def test_a_breakpoint_shows_the_metadata_and_takes_other_values(
+async def test_a_breakpoint_shows_the_metadata_and_accepts_changed_values(
     web: ServedApp, open_profile: OpenProfile
 ) -> None:
     model = ScriptedModel([Says("Some *sencha*.", tokens=Tokens(30, 5, cached=10), cost=0.0123), "Brewed."])
@@ -111,9 +111,9 @@ async def test_each_kind_of_question_is_answered_on_the_page(web: ServedApp, ope
     await only_looked_at(await open_profile(), web, run)
     await page.get_by_role("link", name="Answer").click()  # the banner leads to the field
     await expect(field).to_be_focused()
-    await page.keyboard.press("Enter")  # an empty answer is none: nothing is sent
+    await page.keyboard.press("Enter")  # an empty answer is not sent
     assert await field.evaluate("(one) => one.validity.valueMissing")
-    for name in ("Copy", "Raw", "Meta"):  # nothing is there yet that they could show
+    for name in ("Copy", "Raw", "Meta"):  # there is nothing to show yet
         await expect(head(page, "1").get_by_text(name).locator("visible=true")).to_have_count(0)
     await field.fill("Ada")
     await page.get_by_role("button", name="Answer").click()
@@ -143,7 +143,7 @@ async def only_looked_at(profile: BrowserProfile, web: ServedApp, run: str) -> N
     await expect(page.get_by_role("link", name="Answer")).to_have_count(0)
 
 
-async def test_the_inbox_has_what_waits_and_takes_the_answer(web: ServedApp, open_profile: OpenProfile) -> None:
+async def test_the_inbox_lists_waits_and_accepts_answers(web: ServedApp, open_profile: OpenProfile) -> None:
     await web.model(ScriptedModel(["Said."])).serve()
     run = await web.begin(playbook=web.book("asks.md", ASKS))
     await web.waiting(run)
@@ -230,7 +230,7 @@ async def test_a_run_is_restarted_forked_and_compared(web: ServedApp, open_profi
     await expect(page.locator(".card").filter(has_text="Choose")).to_contain_text("Gyokuro.")
 
 
-async def test_two_tabs_answer_at_once_and_one_is_told(web: ServedApp, open_profile: OpenProfile) -> None:
+async def test_of_two_tabs_that_answer_at_once_one_is_refused(web: ServedApp, open_profile: OpenProfile) -> None:
     await web.model(Dripping(ScriptedModel(["Said."]))).serve()
     run = await web.begin(playbook=web.book("asks.md", ASKS))
     await web.waiting(run)
@@ -238,7 +238,7 @@ async def test_two_tabs_answer_at_once_and_one_is_told(web: ServedApp, open_prof
     pages = [await profile.page("/inbox"), await profile.page("/inbox")]
     for page, name in zip(pages, ("Ada", "Grace"), strict=True):
         await page.get_by_label("Which name?").fill(name)
-    # Both send before either sees what came of it.
+    # Both send before either sees the result.
     sends = "document.querySelector('form.wait').requestSubmit()"
     await asyncio.gather(*(page.evaluate(sends) for page in pages))
     for page in pages:  # both are shown what is asked next
@@ -254,9 +254,7 @@ async def test_two_tabs_answer_at_once_and_one_is_told(web: ServedApp, open_prof
     await expect(live.locator("#var-name pre")).to_have_text(won)
 
 
-async def test_who_answers_too_late_on_the_live_page_reads_who_was_first(
-    web: ServedApp, open_profile: OpenProfile
-) -> None:
+async def test_a_late_answer_on_the_live_page_shows_who_was_first(web: ServedApp, open_profile: OpenProfile) -> None:
     await web.model(ScriptedModel(["Said."])).serve()
     run = await web.begin(playbook=web.book("asks.md", ASKS))
     wait = (await web.waiting(run))["wait"]

@@ -1,4 +1,4 @@
-"""Pages that are behind: the run went on, or was left, by another hand than the page's own."""
+"""Stale pages: the run was continued or interrupted elsewhere."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ async def test_a_second_tab_sees_that_a_run_is_retried(web: ServedApp, open_prof
     assert await dom(second) == await dom(fresh)
 
 
-async def test_whoever_retries_what_goes_on_already_sees_it_go_on(web: ServedApp, open_profile: OpenProfile) -> None:
+async def test_a_refused_retry_shows_that_the_run_already_continues(web: ServedApp, open_profile: OpenProfile) -> None:
     run = await cancelled(web, Says("Two.", wait_for=asyncio.Event()))
     profile = await open_profile()
     page = await profile.page()
-    await page.add_init_script("window.setInterval = () => 0")  # it looks for nothing by itself
+    await page.add_init_script("window.setInterval = () => 0")  # it does not poll by itself
     await profile.go(page, f"/runs/{run}")
     await web.post(f"/api/runs/{run}/retry", 202)
     await web.until(run, "running")
@@ -58,7 +58,7 @@ async def test_whoever_retries_what_goes_on_already_sees_it_go_on(web: ServedApp
     await expect_status(page, "running")
 
 
-async def test_a_page_says_that_its_run_was_interrupted_and_resumes_it(
+async def test_a_page_shows_that_its_run_was_interrupted_and_resumes_it(
     web: ServedApp, open_profile: OpenProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "HEARTBEAT", 0.3)
@@ -76,7 +76,7 @@ async def test_a_page_says_that_its_run_was_interrupted_and_resumes_it(
     await expect_status(page, "completed")
 
 
-async def test_whoever_signs_in_comes_to_what_the_link_led_to(web: ServedApp, open_profile: OpenProfile) -> None:
+async def test_sign_in_leads_to_the_target_of_the_link(web: ServedApp, open_profile: OpenProfile) -> None:
     run = await cancelled(web)
     profile = await open_profile()
     await profile.context.clear_cookies()

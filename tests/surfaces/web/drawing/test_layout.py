@@ -1,4 +1,4 @@
-"""Drawings: everything has a place, nothing covers another, and circles are led back."""
+"""Drawings: everything has a position, nothing overlaps, and cycles lead back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_circle_is_drawn_and_ends() -> None:
 
 
 def points(path: str) -> list[tuple[float, float]]:
-    """The places that a way is drawn by, on it or beside it."""
+    """The points of a path, including its control points."""
     found, x, y = list[tuple[float, float]](), 0.0, 0.0
     for kind, numbers in re.findall(r"([MCQLHV])([^MCQLHV]*)", path):
         given = [float(one) for one in numbers.split()]
@@ -61,7 +61,7 @@ def points(path: str) -> list[tuple[float, float]]:
 
 
 @pytest.mark.parametrize("beside", ["from", "to", "both", "itself"])
-def test_a_way_back_goes_behind_no_box(beside: str) -> None:
+def test_a_path_back_crosses_no_box(beside: str) -> None:
     aside = {"from": [("a", "b"), ("b", "c"), ("b", "d")], "to": [("r", "a"), ("r", "z"), ("a", "b"), ("b", "c")]}
     aside["both"] = [("r", "a"), ("r", "z"), ("a", "b"), ("b", "c"), ("b", "d")]
     aside["itself"] = [("r", "c"), ("r", "z")]
@@ -75,7 +75,7 @@ def test_a_way_back_goes_behind_no_box(beside: str) -> None:
     assert all(0 <= x <= layout.wide and 0 <= y <= layout.high for x, y in way)
 
 
-def test_words_keep_within_their_box() -> None:
+def test_text_stays_within_its_box() -> None:
     long = "QUE $total:float = AskNumber(question=MMMM, least=0.01) 質量質量質量"
     layout = laid_out(Drawing("", (Box("a", ("Wwww MMMM", "mmmm")), Box("b", (long, long))), ()))
     made = str(picture(layout, "words"))
@@ -93,7 +93,7 @@ def test_a_picture_does_not_become_too_small_to_read() -> None:
     assert int(least) + int(more) == pytest.approx(layout.wide, abs=1.5)
 
 
-def test_boxes_that_are_alone_stand_below_each_other() -> None:
+def test_single_boxes_are_aligned_vertically() -> None:
     spots = drawn(("a", "b"), ("b", "c"), ("b", "d"), ("c", "e"), ("d", "e")).spots
     assert spots["a"].x == spots["b"].x == spots["e"].x
 
@@ -107,7 +107,7 @@ def test_a_drawing_has_its_limits() -> None:
 
 
 @pytest.mark.parametrize("text", TRICKS)
-def test_names_and_labels_are_only_words(text: str) -> None:
+def test_names_and_labels_are_escaped(text: str) -> None:
     boxes = (Box("a", (text, text), "step"), Box("b", ("b",)))
     made = Markup(str(picture(laid_out(Drawing("", boxes, (Arrow("a", "b", text), Arrow("b", "a", text)))), text)))
     assert made.dangers() == []
@@ -126,7 +126,7 @@ def test_a_group_begins_with_its_title() -> None:
     }  # fmt: skip
 
 
-def test_what_a_step_uses_is_a_line_in_its_box() -> None:
+def test_data_of_other_steps_is_a_line_in_the_box() -> None:
     boxes = (Box("a", ("A",), step="first"), Box("b", ("B",), step="second"))
     made = laid_out(Drawing("", boxes, (Arrow("a", "b"), Arrow("a", "b", kind="data")))).drawing
     assert made.boxes[1].lines == ("B", "uses first")

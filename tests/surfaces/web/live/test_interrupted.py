@@ -36,7 +36,7 @@ async def begun_elsewhere(web: ServedApp, workspace: str = "") -> tuple[Service,
 
 
 async def let_go(other: Service, driven: asyncio.Task[RunRow]) -> None:
-    """As Ctrl-C at a terminal does."""
+    """Interrupts a run, as Ctrl-C in a terminal does."""
     driven.cancel()
     await asyncio.gather(driven, return_exceptions=True)
     await other.close()
@@ -52,7 +52,7 @@ async def shown(web: ServedApp, path: str) -> Markup:
     return Markup(response.text)
 
 
-async def test_a_run_that_was_interrupted_is_shown_so_until_it_is_resumed(web: ServedApp) -> None:
+async def test_an_interrupted_run_is_shown_as_such_until_it_is_resumed(web: ServedApp) -> None:
     web.book("plain.md", PLAIN)
     await held(web, "One.", "Two.")
     other, row, driven = await begun_elsewhere(web)
@@ -87,9 +87,7 @@ async def test_a_run_that_was_interrupted_is_shown_so_until_it_is_resumed(web: S
     assert (message["interrupted"], message["outputs"]) == (False, {"1": "One.", "2": "Two."})
 
 
-async def test_a_page_that_watches_hears_that_nobody_is_at_the_run(
-    web: ServedApp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_open_page_shows_that_its_run_was_interrupted(web: ServedApp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "HEARTBEAT", 0.2)
     await held(web, "One.", "Two.")
     other, row, driven = await begun_elsewhere(web)
@@ -121,7 +119,7 @@ def _status(event: Sse) -> str:
     return str(made.by_id("run-status")["data-status"]) if made.has("run-status") else ""
 
 
-async def test_what_was_interrupted_in_another_folder_is_not_resumed_here(web: ServedApp) -> None:
+async def test_a_run_interrupted_in_another_folder_is_not_resumed_here(web: ServedApp) -> None:
     await held(web)
     other, row, driven = await begun_elsewhere(web, workspace="/somewhere/else")
     assert not (await web.get(f"/api/runs/{row.id}"))["interrupted"]
@@ -136,7 +134,7 @@ def own(inputs: dict[str, Any]) -> Program[str]:
     return "done"
 
 
-async def test_a_program_of_somebodys_own_goes_on_by_its_own_hand_only(web: ServedApp) -> None:
+async def test_a_python_program_is_resumed_only_by_its_own_process(web: ServedApp) -> None:
     await held(web)
     async with Programs(own, store=web.store) as programs:
         row = await programs.start("own")
@@ -145,7 +143,7 @@ async def test_a_program_of_somebodys_own_goes_on_by_its_own_hand_only(web: Serv
     assert "a Python program" in refused["detail"]
 
 
-async def test_what_the_server_itself_has_in_hand_is_not_interrupted(web: ServedApp) -> None:
+async def test_a_run_of_the_server_itself_is_not_interrupted(web: ServedApp) -> None:
     gate = asyncio.Event()
     await web.model(ScriptedModel(lambda request: Says("A.", wait_for=gate))).serve()
     web.site.worker._at_once = 1
@@ -159,7 +157,7 @@ async def test_what_the_server_itself_has_in_hand_is_not_interrupted(web: Served
 
 
 async def answered_elsewhere(web: ServedApp, workspace: str = "") -> str:
-    """A run that waited and was answered by a process that ended then."""
+    """A waiting run that was answered by a process that then ended."""
     other = another(web)
     row = await other.start(Playbook.from_text(ASKS, "asks.md"), {}, Settings(model="test/one", workspace=workspace))
     await other.drive(row.id)
@@ -169,7 +167,7 @@ async def answered_elsewhere(web: ServedApp, workspace: str = "") -> str:
     return row.id
 
 
-async def test_what_a_killed_process_had_taken_up_goes_on_in_any_server(web: ServedApp, impatient: None) -> None:
+async def test_a_run_of_a_killed_process_continues_in_any_server(web: ServedApp, impatient: None) -> None:
     await web.model(ScriptedModel(["went"])).serve()
     web.site.worker._at_once = 0
     run = await answered_elsewhere(web)
@@ -181,7 +179,7 @@ async def test_what_a_killed_process_had_taken_up_goes_on_in_any_server(web: Ser
     await web.until(run, "completed")
 
 
-async def test_what_a_killed_process_had_taken_up_can_be_resumed(web: ServedApp) -> None:
+async def test_a_run_of_a_killed_process_can_be_resumed(web: ServedApp) -> None:
     await web.model(ScriptedModel(["went"])).serve()
     run = await answered_elsewhere(web)
     await claim(web.service._store, run, "gone")
@@ -220,7 +218,7 @@ def run_ids(listed: Any) -> list[str]:
     return [one["run"] for one in listed["runs"]]
 
 
-async def test_the_inbox_is_given_whole_or_in_parts_that_say_what_follows(web: ServedApp) -> None:
+async def test_the_inbox_is_returned_whole_or_in_pages(web: ServedApp) -> None:
     await web.model(ScriptedModel([])).serve()
     store = web.service._store
     await create(store, "waits", new_row("hand", "waits"))

@@ -1,4 +1,4 @@
-"""A connection that is cut at any event continues exactly there: nothing is lost, nothing comes twice."""
+"""A connection that is cut at any event continues exactly there: nothing is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def attend(web: ServedApp, run: str) -> None:
 
 
 async def recorded(web: ServedApp, run: str) -> list[Sse]:
-    """The stream as it came while the run went on."""
+    """The stream as it arrived during the run."""
     attending = asyncio.create_task(attend(web, run))
     events = await web.all_events(run)
     await attending
@@ -130,7 +130,7 @@ async def recorded(web: ServedApp, run: str) -> list[Sse]:
 
 
 @pytest.mark.parametrize("dialect", list(PLAYBOOKS))
-async def test_a_stream_cut_at_any_event_goes_on_exactly_there(web: ServedApp, dialect: str) -> None:
+async def test_a_stream_cut_at_any_event_continues_exactly_there(web: ServedApp, dialect: str) -> None:
     name, text, fields = PLAYBOOKS[dialect]
     await web.model(Dripping(ScriptedModel(says))).serve()
     run = await web.begin(playbook=web.book(name, text), **fields)
@@ -147,7 +147,7 @@ async def test_a_stream_cut_at_any_event_goes_on_exactly_there(web: ServedApp, d
 
 
 @pytest.mark.parametrize("dialect", ["markdown", "graph"])
-async def test_readers_that_come_back_while_texts_stream_lose_nothing(web: ServedApp, dialect: str) -> None:
+async def test_readers_that_reconnect_during_a_text_lose_nothing(web: ServedApp, dialect: str) -> None:
     name, text, fields = PLAYBOOKS[dialect]
     gate = asyncio.Event()
 
@@ -171,7 +171,7 @@ async def test_readers_that_come_back_while_texts_stream_lose_nothing(web: Serve
         assert Reader(begun[: number + 1] + await reader).seen == whole
 
 
-async def test_several_texts_at_once_go_on_each_where_it_was(web: ServedApp) -> None:
+async def test_several_concurrent_texts_continue_where_they_were(web: ServedApp) -> None:
     gate = asyncio.Event()
 
     def held(request: Request) -> Says:
@@ -197,7 +197,7 @@ async def test_several_texts_at_once_go_on_each_where_it_was(web: ServedApp) -> 
         assert mixed.seen == whole
 
 
-async def test_a_text_that_begins_again_is_shown_once(web: ServedApp) -> None:
+async def test_a_restarted_text_is_shown_once(web: ServedApp) -> None:
     """The connection to the model breaks in the middle; the reader comes back with what was void."""
     lines = [Says("Half a wrong text that breaks off", chunk=4, drop_after=20), Says("The right text.", chunk=4)]
     await web.model(Dripping(ScriptedModel([*lines, "Fine."]), 0.05)).serve()
@@ -205,14 +205,14 @@ async def test_a_text_that_begins_again_is_shown_once(web: ServedApp) -> None:
     run = await web.begin(playbook=book)
     live = await web.all_events(run)
     void = [number for number, event in enumerate(live) if "Half" in Reader(live[: number + 1]).tails.get("1", "")]
-    assert void  # it was shown, and taken back
+    assert void  # it was shown, and then removed
     assert Reader(live).streamed == [("1", "The right text."), ("2", "Fine.")]
     for number, event in enumerate(live):
         rest = await web.all_events(run, event.id)
         assert Reader(live[: number + 1] + rest).streamed == [("1", "The right text."), ("2", "Fine.")]
 
 
-async def test_a_retry_draws_the_failed_step_anew(web: ServedApp) -> None:
+async def test_a_retry_redraws_the_failed_step(web: ServedApp) -> None:
     lines: list[Line] = ["Fine.", ModelError("bad_request", "No."), "Better."]
     await web.model(ScriptedModel(lines)).serve()
     book = web.book("two.md", "# Two\n\n## STEP 1: A\n\nDo A.\n\n## STEP 2: B\n\nDo B.\n\n## STEP 3: C\n\nDo C.\n")
@@ -238,8 +238,8 @@ async def test_a_retry_draws_the_failed_step_anew(web: ServedApp) -> None:
     assert [(card.key, card.status) for card in shown] == [("1", "completed"), ("2", "paused"), ("3", "pending")]
 
 
-async def test_a_whole_step_that_is_retried_begins_anew(web: ServedApp) -> None:
-    """Its sub-steps are gone until the run comes to them again, and what stood in it is void."""
+async def test_a_whole_step_that_is_retried_starts_again(web: ServedApp) -> None:
+    """Its sub-steps are removed until the run reaches them again, and its content is void."""
     lines: list[Line] = ["In.", "First try.", ModelError("bad_request", "No."), "Second try.", "Out."]
     await web.model(ScriptedModel(lines)).serve()
     text = '# Two\n\n## STEP 1: A\n\nDo A.\n\n@output(a)\n\n## STEP 2: B\n\nDo B.\n\n```if a == "In."```\n\n### STEP 2a: C\n\nDo C.\n\n### STEP 2b: D\n\nDo D.\n\n```endif```\n'
@@ -302,7 +302,7 @@ async def test_plain_events_are_exact_too(web: ServedApp) -> None:
 
 
 @pytest.mark.parametrize("id", ["x", "1.2.3", "-1", "1~", "1.0~2.3", "9" * 40, "1.0~1.1.zzzzzzzz"])
-async def test_what_is_no_id_of_an_event_is_refused(web: ServedApp, id: str) -> None:
+async def test_an_invalid_event_id_is_refused(web: ServedApp, id: str) -> None:
     await web.model(ScriptedModel(["One."])).serve()
     run = await web.begin(text="# T\n\n## STEP 1: A\n\nDo A.\n", name="t.md")
     for kind in ("stream", "events"):

@@ -1,4 +1,4 @@
-"""Events as they are sent: in pieces that a slow reader's buffer can hold, and drawn once for all who read them."""
+"""Events as they are sent: in pieces that a slow reader's buffer can hold, and rendered once for all readers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_an_event_is_sent_in_pieces_that_make_up_one(length: int) -> None:
     assert lines[3:] == ["", ""]
 
 
-async def test_readers_of_one_output_share_what_is_drawn_of_it(web: ServedApp) -> None:
+async def test_readers_of_one_output_share_its_html(web: ServedApp) -> None:
     await web.model(ScriptedModel(["Some *words*. " * 20_000])).serve()
     run = await web.begin(text="# T\n\n## STEP 1: A\n\nDo A.\n", name="t.md")
     await web.until(run, "completed")

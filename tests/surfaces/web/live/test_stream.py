@@ -44,7 +44,7 @@ def _named(event: Sse) -> str:
     return f"{words} {status[1]}" if status else words
 
 
-async def test_the_events_of_a_run_come_in_the_order_of_the_format(web: ServedApp) -> None:
+async def test_the_events_of_a_run_have_the_order_of_the_format(web: ServedApp) -> None:
     go_on = asyncio.Event()
     says = [Says("Some sencha.", chunk=4, wait_for=go_on), Says("Brewed.")]
     await web.model(ScriptedModel(says)).serve()
@@ -90,7 +90,7 @@ async def test_only_a_step_that_changed_has_a_step_update(web: ServedApp) -> Non
     assert 'id="step-2"' in first
 
 
-async def test_a_text_that_was_cut_off_is_the_same_for_everybody(web: ServedApp) -> None:
+async def test_an_interrupted_text_is_the_same_for_every_reader(web: ServedApp) -> None:
     """A reader of a run that is cancelled in the middle of a text ends up with what later readers see."""
     await web.model(Dripping(ScriptedModel([Says("Some sencha. " * 500, chunk=4)]))).serve()
     run = await web.begin(playbook=web.book("tea.md", TEA))
@@ -108,7 +108,7 @@ async def test_a_text_that_was_cut_off_is_the_same_for_everybody(web: ServedApp)
     assert "sencha" in last["text-1"].words
 
 
-async def test_a_stream_goes_on_as_soon_as_a_retry_is_accepted(web: ServedApp) -> None:
+async def test_a_stream_continues_as_soon_as_a_retry_is_accepted(web: ServedApp) -> None:
     await web.model(ScriptedModel([ModelError("bad_request", "No."), "Some sencha.", "Brewed."])).serve()
     run = await web.begin(playbook=web.book("tea.md", TEA))
     before = await web.all_events(run)
@@ -122,7 +122,7 @@ async def test_a_stream_goes_on_as_soon_as_a_retry_is_accepted(web: ServedApp) -
 
 
 @pytest.mark.parametrize("kind", ["stream", "events"])
-async def test_whoever_is_further_than_the_run_begins_anew(web: ServedApp, kind: str) -> None:
+async def test_a_reader_beyond_the_end_starts_from_the_beginning(web: ServedApp, kind: str) -> None:
     await web.model(ScriptedModel(["Some sencha.", "Brewed."])).serve()
     run = await web.begin(playbook=web.book("tea.md", TEA))
     await web.until(run, "completed")

@@ -1,4 +1,4 @@
-"""Where a run's time and money went: each second in one place, and together what the run took."""
+"""Where a run's time and money went: each second is counted once, and the total is that of the run."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Watch:
         return {card.key: seconds for card, seconds in waits(self.picture)}
 
 
-def test_a_step_around_others_has_what_they_have_not_and_the_rest_is_told() -> None:
+def test_an_outer_step_has_the_remaining_time_and_the_rest_is_shown() -> None:
     watch = Watch().tell(1, StepStarted("1")).tell(3, StepStarted("1a"), "1a").tell(7, StepFinished("1a"), "1a")
     watch.tell(8, StepFinished("1")).tell(8, RunFinished("completed", seconds=8.5), "")
     assert watch.times == {"1": 3.0, "1a": 4.0, "the rest": 1.5}
 
 
-def test_steps_at_work_at_once_share_the_time() -> None:
+def test_concurrent_steps_share_the_time() -> None:
     watch = Watch().tell(0, StepStarted("1"))
     paths = [branch_path("", "1", 1, 0, number) for number in range(2)]
     for path, label in zip(paths, "ab", strict=True):
@@ -69,7 +69,7 @@ def test_steps_at_work_at_once_share_the_time() -> None:
     assert {one.card.row.label: one.seconds for one in shares(watch.picture) if one.card} == {"a": 2, "b": 4}
 
 
-def test_waiting_is_told_apart() -> None:
+def test_waiting_is_counted_separately() -> None:
     watch = Watch().tell(0, StepStarted("1")).tell(2, WaitOpened("w", "approval", "May it?", "p"))
     watch.tell(2, Suspended("awaiting_approval", seconds=2.0), "").tell(102, Driven("d"), "")
     watch.tell(102, WaitClosed("w", "answered", "approval")).tell(103, StepFinished("1"))
@@ -78,7 +78,7 @@ def test_waiting_is_told_apart() -> None:
     assert watch.picture.cards["", "1", 1].seconds == 3.0
 
 
-def test_the_time_in_which_a_run_lay_after_its_end_is_nobodys() -> None:
+def test_the_time_after_the_end_of_a_run_does_not_count() -> None:
     watch = Watch().tell(0, StepStarted("1")).tell(0, ASKED).tell(5, CANCELLED, "")
     card = watch.picture.cards["", "1", 1]
     assert (card.status, card.seconds, watch.times) == ("cancelled", 0.0, {"1": 5.0})
@@ -88,7 +88,7 @@ def test_the_time_in_which_a_run_lay_after_its_end_is_nobodys() -> None:
     assert (card.seconds, watch.times, watch.waited) == (9.0, {"1": 9.0}, {})
 
 
-def test_a_fork_counts_what_it_does_itself_and_its_steps_keep_what_they_took() -> None:
+def test_a_fork_counts_its_own_work_and_its_steps_keep_their_time() -> None:
     watch = Watch().tell(0, StepStarted("1")).tell(0, ASKED).tell(3, REPLY).tell(3, StepFinished("1"))
     watch.tell(4, StepStarted("2"), "2")
     watch.tell(700, Forked(parent="p", parent_chain="", path="", step="3", visit=1), "").tell(700, Driven("d"), "")
@@ -108,7 +108,7 @@ def test_a_fork_counts_what_it_does_itself_and_its_steps_keep_what_they_took() -
         (Failed("broken", "It broke."), "failed"),
     ],
 )
-def test_a_step_says_how_it_was_ended(failed: Failed, status: str) -> None:
+def test_a_step_shows_how_it_ended(failed: Failed, status: str) -> None:
     run = status if status in ("expired", "failed") else "cancelled"
     watch = Watch().tell(0, StepStarted("1")).tell(1, RunFinished(run, error=failed), "")  # type: ignore[arg-type]
     assert watch.picture.cards["", "1", 1].status == status

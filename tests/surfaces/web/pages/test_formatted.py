@@ -1,4 +1,4 @@
-"""Texts as HTML: untrusted text runs nothing and fetches nothing."""
+"""Text as HTML: untrusted text runs nothing and fetches nothing."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_a_text_runs_nothing_and_fetches_nothing(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [text for text in TRICKS if text.startswith("<script")])
-def test_what_is_not_run_is_shown(text: str) -> None:
+def test_unexecuted_markup_is_shown(text: str) -> None:
     assert text in Markup(str(formatted.markdown(text))).words
 
 
-def test_tricks_are_told_from_harmless_things() -> None:
-    """The reader of these tests sees what it has to see."""
+def test_tricks_are_distinguished_from_harmless_markup() -> None:
+    """The parser of these tests finds what it must find."""
     for text in TRICKS[:7]:
         assert Markup(text).dangers(), text
     assert Markup('<a href="https://example.com">x</a><a href="/runs">y</a>').dangers() == []
@@ -48,14 +48,14 @@ def test_tricks_are_told_from_harmless_things() -> None:
         ("![a picture](https://pictures.example/x.png)", "pictures.example"),
     ],
 )
-def test_a_link_says_where_it_leads(text: str, host: str) -> None:
+def test_a_link_shows_its_target(text: str, host: str) -> None:
     made = Markup(str(formatted.markdown(text)))
     [link] = [attributes for tag, attributes in made.elements if tag == "a"]
     assert f"({host})" in made.words
     assert link["rel"] == "noopener noreferrer nofollow"
 
 
-def test_names_in_other_scripts_are_shown_as_the_network_knows_them() -> None:
+def test_host_names_in_other_scripts_are_shown_in_punycode() -> None:
     assert "(xn--pple-43d.example)" in Markup(str(formatted.markdown("[x](https://аpple.example/)"))).words
 
 
@@ -67,12 +67,12 @@ def test_markdown_is_shown_as_such() -> None:
     assert re.search(r'<span class="hl-\w+">1</span>', made)
 
 
-def test_a_text_that_is_too_long_for_that_is_shown_as_it_is() -> None:
+def test_long_text_is_shown_as_plain_text() -> None:
     text = "# x\n" * (formatted.LONGEST // 4 + 1)
     assert str(formatted.markdown(text)).startswith("<pre")
 
 
-def test_values_with_words_in_them_are_read_below_each_other() -> None:
+def test_objects_with_long_strings_are_shown_as_fields() -> None:
     made = str(formatted.output('{"summary": "A long **sentence** about what came of all this.", "score": 3}'))
     assert "<dt>summary</dt>" in made
     assert "<strong>sentence</strong>" in made
@@ -82,13 +82,13 @@ def test_values_with_words_in_them_are_read_below_each_other() -> None:
     )
 
 
-def test_words_that_quote_a_diff_are_words() -> None:
+def test_text_that_quotes_a_diff_is_not_a_diff() -> None:
     quoted = "I changed *this*:\n\n```diff\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n```\n"
     assert "<em>this</em>" in formatted.output(quoted, is_markdown=True)
     assert '<pre class="diff"' in formatted.output(quoted.partition("```diff\n")[2], is_markdown=True)
 
 
-def test_characters_that_turn_the_order_are_shown_and_not_obeyed() -> None:
+def test_direction_marks_are_shown_and_not_obeyed() -> None:
     sly = "user\u202e\u2066 txt"
     for text in (sly, f"`{sly}`", f"```\n{sly}\n```", f"--- a\n+++ b\n+{sly}", '["user\\u202e\\u2066 txt"]'):
         for made in (formatted.output(text), formatted.output(text, is_markdown=False), formatted.preview(text)):
@@ -96,7 +96,7 @@ def test_characters_that_turn_the_order_are_shown_and_not_obeyed() -> None:
             assert "user[U+202E][U+2066] txt" in made or "\\u202e" in made, made
 
 
-def test_a_diff_says_what_became_of_each_line() -> None:
+def test_a_diff_shows_the_status_of_each_line() -> None:
     made = Markup(str(formatted.preview("--- a\n+++ b\n@@ -1 +1 @@\n-old\n+new\n same")))
     classes = [attributes.get("class") for tag, attributes in made.elements if tag == "span"]
     assert classes == ["diff-file", "diff-file", "diff-at", "diff-old", "diff-new", "diff-same"]

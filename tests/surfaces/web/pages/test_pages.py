@@ -125,7 +125,7 @@ async def test_the_library_lists_playbooks_and_what_each_needs(web: ServedApp) -
     assert "No playbook matches" in (await page(web, "/?q=coffee")).words
 
 
-async def test_what_is_odd_in_a_playbook_is_told_before_it_runs(web: ServedApp) -> None:
+async def test_findings_are_shown_before_a_run(web: ServedApp) -> None:
     web.book("odd.md", "# Odd\n\n## STEP 1: Say\n\nSay {{thsi}}.\n")
     web.book("noted.yml", "id: noted\nname: N\nsteps:\n  - id: a\n    command: cli tee x\n")
     web.book("fine.md", "# Fine\n\n## STEP 1: Say\n\nSay it.\n")
@@ -151,7 +151,7 @@ async def test_pages_without_anything_to_show_say_so(web: ServedApp) -> None:
         assert words in (await page(web, path)).words
 
 
-async def test_pages_that_are_not_there_say_so(web: ServedApp) -> None:
+async def test_missing_pages_say_so(web: ServedApp) -> None:
     await web.model(ScriptedModel([])).serve()
     for path in ("/nowhere", "/playbooks/none", "/playbooks/none/run", "/runs/none", "/runs/a/diff/b"):
         made = await page(web, path, 404)
@@ -284,7 +284,7 @@ async def test_the_page_of_a_playbook_has_its_history(web: ServedApp) -> None:
     assert "No matching runs" in (await page(web, "/runs?status=failed")).words
 
 
-async def test_a_failed_run_says_why_and_is_offered_again(web: ServedApp) -> None:
+async def test_a_failed_run_shows_why_and_can_be_retried(web: ServedApp) -> None:
     web.book("tea.md", TEA)
     await web.model(ScriptedModel([ModelError("bad_request", "The kettle is `broken`.")])).serve()
     run = await drink(web)
@@ -295,7 +295,7 @@ async def test_a_failed_run_says_why_and_is_offered_again(web: ServedApp) -> Non
     assert "The kettle is" in (await page(web, "/runs")).words
 
 
-async def test_a_pause_is_a_banner_with_what_can_be_changed(web: ServedApp) -> None:
+async def test_a_pause_is_a_banner_with_the_variables(web: ServedApp) -> None:
     run = await drink(web, breakpoints="1")
     made = await page(web, f"/runs/{run}")
     assert made.by_id("head-1")["data-status"] == "paused"
@@ -313,7 +313,7 @@ async def test_a_pause_is_a_banner_with_what_can_be_changed(web: ServedApp) -> N
     await web.until(run, "completed")
 
 
-async def test_a_question_shows_its_answer_who_gave_it_and_the_name_it_is_kept_under(web: ServedApp) -> None:
+async def test_a_question_shows_its_answer_its_author_and_its_variable(web: ServedApp) -> None:
     await web.model(ScriptedModel(["Said."])).serve()
     text = '# T\n\n## STEP 1: Ask\n\n@elicit(input, "Who?")\n@output(who)\n\n## STEP 2: Say\n\nSay {{who}}.\n\n@output(__proto__)\n'
     run = await web.begin(playbook=web.book("t.md", text), breakpoints="1")
@@ -336,7 +336,7 @@ async def test_a_question_shows_its_answer_who_gave_it_and_the_name_it_is_kept_u
 
 
 @pytest.mark.parametrize(("section", "suffix"), [("", ".md"), ("\n## ARTIFACTS\n\ntype: mermaid\n", ".mmd")])
-async def test_what_a_run_gave_can_be_downloaded(web: ServedApp, section: str, suffix: str) -> None:
+async def test_the_result_of_a_run_can_be_downloaded(web: ServedApp, section: str, suffix: str) -> None:
     await web.model(ScriptedModel(["Out.", ModelError("bad_request", "No.")])).serve()
     text = f'# T\n\n## STEP 1: A\n\nDo A.\n\n## STEP 2: B\n\n@elicit(confirm, "Sure?")\n{section}'
     run = await web.begin(playbook=web.book("t.md", text))
@@ -353,7 +353,7 @@ async def test_what_a_run_gave_can_be_downloaded(web: ServedApp, section: str, s
     assert "Download" not in (await page(web, f"/runs/{cut}")).words
 
 
-async def test_of_a_cancelled_run_what_there_is_can_be_downloaded(web: ServedApp) -> None:
+async def test_the_partial_result_of_a_cancelled_run_can_be_downloaded(web: ServedApp) -> None:
     run = await drink(web, breakpoints="1")
     await web.post(f"/api/runs/{run}/cancel", 202)
     await web.until(run, "cancelled")
@@ -433,8 +433,8 @@ async def test_connections_name_keys_and_never_show_them(web: ServedApp, monkeyp
     assert "sk-this" not in made.words + repr(made.elements)
 
 
-async def test_what_comes_from_outside_runs_nothing_on_any_page(web: ServedApp) -> None:
-    """Everything that a playbook, a person or a model can say, in every place where it is shown."""
+async def test_untrusted_text_runs_nothing_on_any_page(web: ServedApp) -> None:
+    """All text from a playbook, a person or a model, in every place where it is shown."""
     trick = "\n\n".join(TRICKS)
 
     def says(request: Request) -> str:

@@ -23,7 +23,7 @@ async def served(web: ServedApp) -> ServedApp:
 
 
 async def run_file(web: ServedApp, path: Path) -> str:
-    """A run of a file, as a terminal starts it: it is called by the file's name alone."""
+    """A run of a file, as started from a terminal: its name is the file's name alone."""
     other, book = another(web), await asyncio.to_thread(load, path)
     settings = web.wiring.settings(folder=path.parent, document=book.document)
     row = await other.start(book, {}, settings)
@@ -78,7 +78,7 @@ async def test_runs_of_an_earlier_text_and_their_forks_stay_in_it(web: ServedApp
     assert await crumbs(web, first)
 
 
-async def test_other_texts_of_its_name_are_not_in_it(web: ServedApp, tmp_path: Path) -> None:
+async def test_other_texts_of_the_same_name_are_not_in_it(web: ServedApp, tmp_path: Path) -> None:
     web.book("note.md", NOTE)
     await served(web)
     text = await web.begin(text=OTHER, name="note.md")
@@ -94,7 +94,7 @@ async def test_other_texts_of_its_name_are_not_in_it(web: ServedApp, tmp_path: P
     assert await history(web, "note") == [same], "a playbook is its text"
 
 
-async def test_of_two_with_one_text_each_has_its_own(web: ServedApp) -> None:
+async def test_playbooks_with_the_same_text_have_separate_histories(web: ServedApp) -> None:
     for folder in ("one", "two"):
         web.book(f"{folder}/playbook.md", NOTE)
     await served(web)
@@ -105,8 +105,8 @@ async def test_of_two_with_one_text_each_has_its_own(web: ServedApp) -> None:
     assert await history(web, "two") == [second]
 
 
-async def test_a_text_whose_files_are_beside_it_is_not_of_its_file(web: ServedApp) -> None:
-    """As an assistant gives one: its files are looked for where the playbooks are."""
+async def test_a_text_with_another_folder_does_not_belong_to_the_file(web: ServedApp) -> None:
+    """As sent by an assistant: its files are searched for in the playbook folder."""
     web.book("note.md", NOTE)
     await served(web)
     given, wanted = Playbook.from_text(OTHER, "note.md"), RunRequest(folder=web.books)

@@ -1,4 +1,4 @@
-"""The panels of each dialect: what the stream changes in them comes to what the page shows."""
+"""The panels of each dialect: the changes of the stream lead to the same page."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ async def test_a_drawing_of_a_playbook_lights_up_along_its_branch(web: ServedApp
     assert all(html in made.panels for html in made.parts.values())
 
 
-async def test_a_graph_lights_up_and_says_why(web: ServedApp) -> None:
+async def test_a_graph_lights_up_and_shows_why(web: ServedApp) -> None:
     made = await ran(web, "sorted.yml", GRAPH)
     assert made.statuses() == ["completed", "skipped", "completed"]
     assert made.taken() == ["no", "yes"]
@@ -167,7 +167,7 @@ async def test_a_graph_lights_up_and_says_why(web: ServedApp) -> None:
     assert all(html.strip() in made.panels for html in made.parts.values())
 
 
-async def test_branches_at_once_lead_on_to_where_they_join(web: ServedApp) -> None:
+async def test_parallel_branches_lead_to_their_join(web: ServedApp) -> None:
     made = await ran(web, "fan.yml", FAN)
     assert made.statuses() == ["completed"] * 4
     assert made.taken() == ["yes"] * len(made.taken())
@@ -193,7 +193,7 @@ async def test_a_pipeline_has_a_timeline_and_evidence(web: ServedApp) -> None:
     assert all(html.strip() in made.panels for html in made.parts.values())
 
 
-async def test_a_retry_takes_back_what_is_void(web: ServedApp) -> None:
+async def test_a_retry_removes_void_parts(web: ServedApp) -> None:
     script: list[Any] = ['{"kind": "x"}', says, ModelError("bad_request", "no")]
 
     def line(request: Request) -> Any:
@@ -221,13 +221,13 @@ async def test_a_retry_takes_back_what_is_void(web: ServedApp) -> None:
         ("pipeline", CHECKED, {("command", "printf"), ("command", "echo"), ("command", "sh")}),
     ],
 )
-def test_a_playbook_tells_what_it_needs_before_it_runs(dialect: str, text: str, needs: set[tuple[str, str]]) -> None:
+def test_a_playbook_shows_what_it_needs_before_it_runs(dialect: str, text: str, needs: set[tuple[str, str]]) -> None:
     document = registry.named(dialect).parse(text, "x")
     assert {(need.kind, need.name) for need in registry.named(dialect).summary(document).needs} == needs
     assert laid_out(registry.named(dialect).drawing(document)).wide > 0
 
 
-def test_a_dialect_without_a_view_shows_nothing_besides() -> None:
+def test_a_dialect_without_panels_shows_none() -> None:
     assert RunPanels(None).html(Picture(new_row("x"))).strip() == ""
 
 

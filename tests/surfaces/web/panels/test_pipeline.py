@@ -37,7 +37,7 @@ async def careful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 async def opened(web: ServedApp, text: str, step: str, status: str) -> tuple[str, LivePage, asyncio.Task[list[Sse]]]:
-    """A run that has come to a step, its page as it is then, and who reads on."""
+    """A run that has reached a step, its page at that moment, and a reader of its stream."""
     await web.serve()
     run = await web.begin(playbook=web.book("held.yml", text))
     async with asyncio.timeout(30):
@@ -49,13 +49,13 @@ async def opened(web: ServedApp, text: str, step: str, status: str) -> tuple[str
 
 
 def statuses(page: LivePage, step: str, number: int) -> set[str | None]:
-    """What each place of a page says of a step."""
+    """The status of a step in each place of a page."""
     bar = page["timeline"].find("div", class_="share")[number]
     return {one.attributes["data-status"] for one in (page[f"head-{step}"], page[f"evidence-{number}"], bar)}
 
 
 @pytest.mark.parametrize(("how", "status"), [("cancel", "cancelled"), ("fail", "failed")])
-async def test_a_run_that_is_ended_is_shown_alike_live_and_opened_anew(web: ServedApp, how: str, status: str) -> None:
+async def test_an_ended_run_looks_the_same_live_and_reopened(web: ServedApp, how: str, status: str) -> None:
     run, first, reading = await opened(web, HELD, "held", "running")
     assert statuses(first, "held", 1) == {"running"}
     assert first["timeline"].find("span", class_="amount")[1].words == "running"
@@ -85,7 +85,7 @@ async def test_a_step_that_was_denied_has_not_failed(web: ServedApp) -> None:
     assert "denied" in last["head-asked"].words
 
 
-async def test_the_example_is_run_approved_and_downloaded_by_somebody_who_has_set_nothing_up(
+async def test_the_example_runs_with_nothing_configured(
     careful: ServedApp,
 ) -> None:
     await careful.model(ScriptedModel(['{"kind": "a program"}'])).serve()

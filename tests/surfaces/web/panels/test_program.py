@@ -75,7 +75,7 @@ async def begun(web: ServedApp, model: Model, text: str = DESK, name: str = "des
 
 
 async def talk(web: ServedApp, run: str, answers: Sequence[str]) -> None:
-    """Answers one question after the other, and waits for the end."""
+    """Answers the questions one after the other, and waits for the end."""
     await answered(web, run, answers)
     await web.until(run, "completed", "failed")
 
@@ -104,7 +104,7 @@ async def lived(web: ServedApp, run: str, answers: Sequence[str]) -> tuple[LiveP
     return first, events
 
 
-async def test_a_conversation_cut_at_any_event_goes_on_exactly_there(web: ServedApp) -> None:
+async def test_a_conversation_cut_at_any_event_continues_exactly_there(web: ServedApp) -> None:
     """Also in the middle of a reply that is partly shown; the page ends up the same as one opened later."""
     script = [Says(one, chunk=9) for one in (ASK, AGAIN, JUMP, TAKE, THANK)]
     run = await begun(web, Dripping(ScriptedModel(script)))
@@ -120,7 +120,7 @@ async def test_a_conversation_cut_at_any_event_goes_on_exactly_there(web: Served
     assert await web.all_events(run, live[-1].id) == []
 
 
-async def test_what_is_said_shows_while_the_reply_still_streams(web: ServedApp) -> None:
+async def test_messages_are_shown_while_the_reply_is_streaming(web: ServedApp) -> None:
     gate = asyncio.Event()
     words = '"Which number?")`'
     held = Says(ASK, chunk=9, wait_for=gate, pause_at=ASK.index(words) + len(words) + 9)
@@ -140,10 +140,10 @@ async def test_what_is_said_shows_while_the_reply_still_streams(web: ServedApp) 
     gate.set()
     await web.waiting(run)
     after = await screen(web, run)
-    assert after["said"].words == "Desk Which number?"  # sent by now, and still there once
+    assert after["said"].words == "Desk Which number?"  # sent by now, and still shown only once
 
 
-async def test_a_reply_that_begins_again_is_shown_once(web: ServedApp) -> None:
+async def test_a_restarted_reply_is_shown_once(web: ServedApp) -> None:
     script: list[Line] = [Says(ASK.replace("Which", "What"), chunk=5, drop_after=len(ASK) - 8), Says(ASK, chunk=9)]
     run = await begun(web, Dripping(ScriptedModel(script), 0.02))
     first = await screen(web, run)
@@ -155,7 +155,7 @@ async def test_a_reply_that_begins_again_is_shown_once(web: ServedApp) -> None:
             seen.add(LivePage(first.html, events)["said"].words)
             if event.event == "elicitation":
                 break
-    assert "Desk What number?" in seen  # it was shown, and taken back
+    assert "Desk What number?" in seen  # it was shown, and then removed
     assert LivePage(first.html, events)["said"].words == "Desk Which number?"
     assert LivePage(first.html, events).main == (await screen(web, run)).main
 
@@ -176,7 +176,7 @@ async def test_a_question_is_asked_in_the_conversation_and_nowhere_else(web: Ser
     assert over["asks"].words == "The conversation is over."
 
 
-async def test_a_rejected_reply_says_why_and_what_could_have_come(web: ServedApp) -> None:
+async def test_a_rejected_reply_shows_why_and_the_legal_lines(web: ServedApp) -> None:
     run = await begun(web, ScriptedModel([JUMP, ASK]))
     await web.waiting(run)
     now = await screen(web, run)
@@ -186,7 +186,7 @@ async def test_a_rejected_reply_says_why_and_what_could_have_come(web: ServedApp
     assert "Nobody may see this" not in now["said"].words
 
 
-async def test_a_run_that_is_refused_to_its_end_shows_where_it_stood_and_can_be_retried(web: ServedApp) -> None:
+async def test_a_run_that_fails_by_refusals_shows_its_line_and_can_be_retried(web: ServedApp) -> None:
     run = await begun(web, ScriptedModel([JUMP, JUMP, JUMP, ASK, TAKE, THANK]))
     first, live = await lived(web, run, [])
     failed = await screen(web, run)
@@ -232,7 +232,7 @@ async def test_the_listing_the_stack_and_the_types_follow_the_run(web: ServedApp
     assert "of" not in over["run-status"].words.split()
 
 
-async def test_a_long_loop_leaves_the_page_as_it_was(web: ServedApp, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_loop_does_not_grow_the_page(web: ServedApp, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often its lines are executed, each has one card; and the conversation keeps its end."""
     most = many(60, conversation.MOST)
     monkeypatch.setattr(conversation, "MOST", most)
@@ -255,7 +255,7 @@ async def test_a_long_loop_leaves_the_page_as_it_was(web: ServedApp, monkeypatch
     assert abs(rest[0] - rest[1]) < 80
 
 
-async def test_calls_beside_each_other_leave_no_cards_of_earlier_rounds(web: ServedApp) -> None:
+async def test_parallel_calls_leave_no_cards_of_earlier_rounds(web: ServedApp) -> None:
     text = LOOP.replace(
         "  - 02.02:QUE Say(user, $count)\n",
         "  - 02.02:QUE $a:int = Half(x=$count)\n  - 02.03:QUE $b:int = Half(x=$count)\n",
@@ -329,7 +329,7 @@ async def test_one_playbook_of_a_program_can_be_called(web: ServedApp) -> None:
     assert 'value="Twice(number=)"' in form
 
 
-async def test_a_fork_of_a_program_goes_on_from_its_line(web: ServedApp) -> None:
+async def test_a_fork_of_a_program_continues_from_its_line(web: ServedApp) -> None:
     run = await begun(web, ScriptedModel([ASK, TAKE, THANK, THANK.replace("It is 42", "Still 42")]))
     await talk(web, run, ["21"])
     made = (await web.post(f"/api/runs/{run}/restart", 201, step="Main:06"))["run"]

@@ -283,7 +283,7 @@ class Picture:
             self.latest = self.order[-1] if self.order else None
 
     def _drop(self, seq: int, path: str, changes: Changes) -> None:
-        """Remove what a rewind makes void."""
+        """Remove everything that a rewind makes void."""
         changes.run = True
         self.finished, self.artifact, self.result, self.cancelled_by = None, None, None, None
         for card in list(self.order):

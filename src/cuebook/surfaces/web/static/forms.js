@@ -8,7 +8,7 @@ export function listen() {
     send(form, event.submitter);
   });
   document.addEventListener("keydown", (event) => {
-    // Enter in the reason of a decision must not decide: no button is the default.
+    // Pressing Enter in the reason field must not decide: no button is the default.
     if (event.key === "Enter" && event.target.matches(".approval input")) event.preventDefault();
   });
   const [left, until] = JSON.parse(sessionStorage.getItem(NOTICE) ?? "[]");
@@ -58,7 +58,7 @@ async function send(form, submitter) {
   }
 }
 
-// Returns to this place after sign-in.
+// The URL of a sign-in that returns to this page.
 export function signIn() {
   return `/sign-in?next=${encodeURIComponent(location.pathname + location.search + location.hash)}`;
 }
