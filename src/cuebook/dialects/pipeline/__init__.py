@@ -92,7 +92,7 @@ class Pipelines(Dialect):
 
         if interpreter != self.interpreter:
             raise CuebookError(
-                f"This run was started by version {interpreter} of the pipeline interpreter, which this version does not have.",
+                f"This run was started by version {interpreter} of the pipeline interpreter, which this version does not support.",
                 fix="Upgrade Cuebook.",
             )
         return lambda state: interpret(document, inputs, options, state)

@@ -13,7 +13,7 @@ from cuebook.formats.yaml import SUFFIXES, top_level_names
 _COMMAND = re.compile(r"(?:^|[\s{,-])[\"']?command[\"']?[ \t]*:", re.ASCII)
 _OWN = frozenset(("steps", "args", "allowed_domains", "consent_boundary"))
 _MOST_READ = 50_000
-"""Maximum length, in characters, of a text that is checked for missing steps."""
+"""Maximum length, in characters, of text that is checked for missing steps."""
 _OF_GRAPHS = frozenset(("nodes", "edges", "entry"))
 
 

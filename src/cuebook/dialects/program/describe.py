@@ -45,7 +45,7 @@ def summary(program: ProgramText) -> Summary:
             Alternative(
                 CALL.name,
                 "Call one playbook instead",
-                "Only this playbook is started. Write its arguments in the call, as in `Rate(x=3)`.",
+                "Only this playbook runs. Write its arguments in the call, as in `Rate(x=3)`.",
                 "Playbook(argument=1)",
                 "Run this call",
                 tuple(_call(one.playbook) for one in playbooks),

@@ -102,7 +102,7 @@ class Program(Dialect):
 
         if interpreter != self.interpreter:
             raise CuebookError(
-                f"This run was started by version {interpreter} of the program interpreter, which this version of Cuebook does not have.",
+                f"This run was started by version {interpreter} of the program interpreter, which this version does not support.",
                 fix="Upgrade Cuebook.",
             )
         return lambda state: interpret(document, inputs, options, state)

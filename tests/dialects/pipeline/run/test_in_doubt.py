@@ -19,7 +19,8 @@ async def test_a_command_that_took_too_long_is_asked_about_before_it_is_tried_ag
     wait = await harness.wait(row.id)
     assert (row.status, wait.kind, harness.made("made")) == ("awaiting_approval", "in_doubt", ["try"])
     assert (
-        "The command was still running after 1.5 s, and was ended. It is not known whether this happened" in wait.prompt
+        "The command was still running after 1.5 s and was stopped. It is not known whether this happened"
+        in wait.prompt
     )
     assert wait.details["preview"]["its output until then"] == "so far\n"
     assert (await harness.statuses(row.id))["a"] == "in_doubt"

@@ -124,7 +124,7 @@ async def test_a_function_that_does_something_else_the_second_time_is_stopped() 
         "@playbook\nasync def F():\n    await Half(n=float(id(object())))\n    return await Half(n=1)"  # an address in memory
     )
     assert played.error.code == "non_determinism"
-    assert "F does not do the same thing twice: its call 1 was Half" in played.error.message
+    assert "F is not deterministic: its call 1 was Half" in played.error.message
 
 
 @pytest.mark.parametrize(

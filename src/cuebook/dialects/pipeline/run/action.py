@@ -98,7 +98,7 @@ def variables(scope: Scope) -> dict[str, str]:
 
 
 def unhanded(scope: Scope) -> list[str]:
-    """The arguments that do not fit into a variable, so commands do not get them."""
+    """The arguments that do not fit into a variable, so commands do not receive them."""
     handed = variables(scope)
     return [name for name, _ in _open(scope) if variable_of(name) not in handed]
 
@@ -239,7 +239,7 @@ def _shown(result: Result) -> str:
     """The output, with notes about missing parts."""
     text, facts = shortened(str(result.text)), result.facts
     if facts.truncated:
-        text += f"\n[cut at the limit: {f'{facts.size:,} bytes' if facts.size else 'more'} in all]"
+        text += f"\n[cut at the limit: {f'{facts.size:,} bytes' if facts.size else 'more'} in total]"
     return f"{text}\n[invalid UTF-8 bytes were replaced]" if facts.replaced else text
 
 

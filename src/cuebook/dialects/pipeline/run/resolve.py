@@ -49,7 +49,7 @@ class Scope:
         arg = self._pipeline.args.get(name)
         return arg is not None and arg.secret
 
-    # --- values and texts ---
+    # --- values and text ---
 
     def value(self, words: Words) -> Any:
         """The resolved value: a single reference keeps the type of its value, anything else is a string."""
@@ -62,7 +62,7 @@ class Scope:
         return "".join(part if isinstance(part, str) else self.written(part, words.line) for part in words.parts)
 
     def written(self, ref: Ref, line: int) -> str:
-        """The value of a reference, as part of a text."""
+        """The value of a reference, for use within text."""
         value = self._found(ref, line)
         if value is None:
             raise _nothing(ref, line)

@@ -66,7 +66,7 @@ class Progress:
         return self._since >= max(STRETCH, len(self.scope.results), len(self.undoable))
 
     def checkpoint(self) -> Checkpoint:
-        """Everything needed to continue at the next step. Long texts are kept by reference."""
+        """Everything needed to continue at the next step. Long text is stored by reference."""
         self._since = 0
         results = self.scope.results
         changed = {name: value for name, value in self.scope.args.items() if self._inputs.get(name, self) != value}

@@ -114,7 +114,7 @@ def _call(program: ProgramText, agent: Agent, line: ListingLine) -> Iterator[Fin
         return
     if owner and owner != "self" and owner not in program.agents:
         fix = meant(owner, program.agents)
-        yield _finding("UNKNOWN_AGENT", f"There is no agent '{owner}'.", line.line, fix)
+        yield _finding("UNKNOWN_AGENT", f"There is no agent named '{owner}'.", line.line, fix)
         return
     of = _owners(program, agent, called)
     if any(one.remote is not None for one in of):

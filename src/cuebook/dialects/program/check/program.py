@@ -118,7 +118,7 @@ def _located(finding: Finding, source: Resolved) -> Finding:
 def _of_program(program: ProgramText) -> Iterator[Finding]:
     standby = any(agent.metadata.get("startup_mode") == "standby" for agent in program.agents.values())
     if not program.beginning and not standby:
-        fix = "Give a playbook the trigger '- T1:BGN At the beginning'."
+        fix = "Add the trigger '- T1:BGN At the beginning' to a playbook."
         yield _new_finding("NO_BEGINNING", "No playbook runs when the program starts.", None, fix)
     for agent in program.agents.values():
         yield from _of_listings(agent)

@@ -55,7 +55,7 @@ SPEAKING = frozenset({"Say", "SendMessage"})
 
 
 _KEPT = 2_000
-"""How many parsed line texts are cached."""
+"""The number of parsed lines that are cached."""
 
 
 @lru_cache(_KEPT)
@@ -177,7 +177,7 @@ def following(listing: Listing, position: Position) -> int | None:
 
 
 class Decider:
-    """Decides the lines of one playbook."""
+    """Decides the effects of one playbook's lines."""
 
     def __init__(
         self,

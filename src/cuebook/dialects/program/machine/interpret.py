@@ -190,7 +190,7 @@ def _call(machine: Machine, queued: QueuedCall) -> Program[None]:
 
 
 def _afterwards(machine: Machine, frame: Frame) -> Program[None]:
-    """Do what the reply or the line requested after its calls, now that none is left."""
+    """Perform what the reply or the line requested, once its calls have run."""
     after = frame.after
     if after == "user":
         text = yield from listen(machine, frame)

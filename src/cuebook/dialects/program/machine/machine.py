@@ -451,7 +451,7 @@ class Machine:
             yield self.kept()
 
     def kept(self) -> Checkpoint:
-        """Everything needed to resume. Long texts are stored by reference."""
+        """Everything needed to resume. Long text is stored by reference."""
         histories = {str(frame.id): self._histories[frame.id] for frame in self.stack if frame.id in self._histories}
         state = {
             "frames": self.frames,

@@ -57,7 +57,7 @@ Rules:
 - Use only playbooks, variables and lines that exist. `$_` is the result of the last call; do not set it."""
 
 REACT = """\
-This playbook has no listing. Think, act and look at what came of it until it is done:
+This playbook has no listing. Think, act and look at the results until it is done:
 01:TNK understand the task and when it is done
 02:QUE call what you need, or speak to the user; yield for it
 03:EXE look at the results; go back to 02 until it is done
@@ -150,7 +150,7 @@ def instruction(listing: Listing, position: Position, legal: Iterable[ListingLin
     """Tell the model where to continue. `again` means that it was executed in part."""
     name = listing.name
     if not listing.lines:
-        return f"Continue {name} with what came of it. Do not repeat what was done." if again else f"Execute {name}."
+        return f"Continue {name} with the results so far. Do not repeat what was done." if again else f"Execute {name}."
     following = " or ".join(f"{line.number}:{line.code}" for line in legal)
     if not position.line:
         return f"Execute {name} from {listing.lines[0].number}."

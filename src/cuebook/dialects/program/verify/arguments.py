@@ -30,7 +30,7 @@ _BESIDE = frozenset({"agents", "call_stack", "meetings"})
 
 
 def listing_of(given: GivenListing, items: Sequence[ReplyItem]) -> Listing:
-    """The listing. For a text or program with several playbooks, the one that the reply executes."""
+    """The listing. If there are several playbooks, the one that the reply executes."""
     if isinstance(given, Listing):
         return given
     if isinstance(given, Playbook):

@@ -20,7 +20,7 @@ RULES: Mapping[str, tuple[str, str]] = {
     "S3": ("RF", "A reply has exactly one end, and nothing after it."),
     "C1": ("R", "A step belongs to the playbook that is being executed."),
     "C2": ("R", "The line exists in the listing."),
-    "C3": ("F", "The code of a step is the one in the listing."),
+    "C3": ("F", "The code of a step matches the listing."),
     "C4": ("R", "The first step continues where the last reply stopped."),
     "C5": ("R", "Each step is the same line or one that may follow it."),
     "C6": ("RF", "Nothing is executed after a YLD line, and the yield has the line's target."),

@@ -390,11 +390,11 @@ class Verifier:
         given = item.name if isinstance(item, Assign) else ""
         if wanted.target:
             if given != wanted.target:
-                words = f"{self._path.number} keeps the result of {wanted.name} in ${wanted.target}."
+                words = f"{self._path.number} stores the result of {wanted.name} in ${wanted.target}."
                 self._say("V6", "F", words, item)
             return Assign(wanted.target, call, wanted.type, start=item.start, end=item.end)
         if given and given in self._scope.variables and wanted.call is not None:
-            words = f"{self._path.number} does not keep the result of {wanted.name}: ${given} is unchanged."
+            words = f"{self._path.number} does not store the result of {wanted.name}: ${given} is unchanged."
             self._say("V6", "F", words, item)
             return call
         return msgspec.structs.replace(item, call=call) if isinstance(item, Assign) else call
@@ -424,7 +424,7 @@ class Verifier:
         return True
 
     def _expected_say(self, item: Call | Assign, call: Call, wanted: CallOf) -> Call | Assign | None:
-        """The message to the recipient that the line names, with the value of the variable that the line says, if any."""
+        """The message to the recipient that the line names, with the value of the variable that the line names, if any."""
         listed = Call(call.name, wanted.args, wanted.named)
         target, to = listed.said_to, call.said_to
         if len(wanted.args) + len(wanted.named) > 1 and target is not None and to is not None:
