@@ -31,6 +31,6 @@ def test_never_is_none() -> None:
 
 
 @pytest.mark.parametrize("written", ["", "h", "soon", "-1h", -1, True, None, [1], "nan", "inf", float("inf"), "1w"])
-def test_what_is_not_a_duration_is_refused(written: Any) -> None:
+def test_an_invalid_duration_is_refused(written: Any) -> None:
     with pytest.raises(ValueError):
         seconds_of(written)

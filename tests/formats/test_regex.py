@@ -1,4 +1,4 @@
-"""Patterns mean what they mean in JavaScript, and none of them can hold the process."""
+"""Patterns mean the same as in JavaScript, and none of them can block the process."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def test_a_pattern_is_searched_as_javascript_searches(pattern: str, text: str, f
         "(?P<x>a)", "(?>a)", "(?<1>a)", "a{1001}", "(a{1000}){1000}", "\ud800", "(?#c)",
     ],
 )  # fmt: skip
-def test_what_cannot_be_searched_is_refused_with_a_reason(pattern: str) -> None:
+def test_an_unsupported_pattern_is_refused_with_a_reason(pattern: str) -> None:
     with pytest.raises(UnsupportedRegex) as caught:
         compiled(pattern)
     assert caught.value.message.startswith(("The pattern", "A '['"))
     assert caught.value.fix
 
 
-def test_a_pattern_that_holds_others_takes_no_time_here() -> None:
+def test_a_pattern_that_blocks_other_engines_is_fast_here() -> None:
     assert not searches("^(a+)+$", "a" * 100_000 + "b")
     assert not searches(r"^(\w+\s?)*$", "word " * 20_000 + "!")
 
 
-def test_text_that_is_no_text_is_searched_all_the_same() -> None:
+def test_invalid_unicode_is_searched_nevertheless() -> None:
     assert searches("b", "\ud800b")
 
 

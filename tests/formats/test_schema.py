@@ -1,4 +1,4 @@
-"""The JSON Schema of an output: which can be used, and what is wrong with data under one."""
+"""JSON Schema: which schemas can be used, and how data mismatches are reported."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def test_data_is_checked_whole(schema: dict[str, Any], data: Any, wanted: list[s
     assert mismatches(schema, data) == wanted
 
 
-def test_so_many_mismatches_are_told_as_help() -> None:
+def test_the_number_of_reported_mismatches_is_limited() -> None:
     assert len(mismatches({"items": {"type": "string"}}, list(range(50)))) == 5
 
 
-def test_no_pattern_holds_the_process() -> None:
+def test_no_pattern_blocks_the_process() -> None:
     schema = {
         "properties": {"a": {"pattern": "^(a+)+$"}},
         "patternProperties": {"^(b+)+$": {}},
@@ -92,18 +92,18 @@ def test_no_pattern_holds_the_process() -> None:
     assert all(len(one) < 400 for one in found[1:])
 
 
-def test_a_schema_that_leads_in_a_circle_ends() -> None:
+def test_a_check_against_a_circular_schema_ends() -> None:
     assert mismatches({"$ref": "#"}, {}) == ["$: the schema cannot be checked: it has a circular reference"]
 
 
 def test_many_items_are_compared_in_one_go() -> None:
-    """Each with all others would take far longer than a test may."""
+    """Comparing all pairs would take far longer than a test may."""
     items = [{"a": number} for number in range(30_000)]
     assert mismatches({"uniqueItems": True}, items) == []
     assert mismatches({"uniqueItems": True}, [*items, {"a": 7.0}]) == ["$: the items 7 and 30000 are the same"]
 
 
-def test_alternatives_of_alternatives_are_given_up_on() -> None:
+def test_nested_alternatives_are_not_checked_without_limit() -> None:
     names: dict[str, Any] = {"d0": {"type": "string"}}
     for number in range(1, 40):
         names[f"d{number}"] = {"anyOf": [{"$ref": f"#/$defs/d{number - 1}"}] * 2}
@@ -135,7 +135,7 @@ def test_a_check_stops_after_a_counted_number_of_steps(monkeypatch: pytest.Monke
         (r"^\d+$", "12", "٣"),
     ],
 )
-def test_a_strangers_pattern_is_read_as_json_schema_says(pattern: str, fits: str, differs: str) -> None:
+def test_an_untrusted_pattern_is_read_as_json_schema_defines(pattern: str, fits: str, differs: str) -> None:
     schema = json.dumps({"properties": {"a": {"pattern": pattern}}})
     assert worst_mismatch(schema, {"a": fits}, set()) is None
     found = worst_mismatch(schema, {"a": differs}, set())
@@ -144,13 +144,13 @@ def test_a_strangers_pattern_is_read_as_json_schema_says(pattern: str, fits: str
 
 
 @pytest.mark.parametrize("pattern", ["(?=x)", r"\Ax\Z", "(?i)x", r"\p{Nothing}"])
-def test_a_strangers_pattern_that_cannot_be_used_is_not_checked(pattern: str) -> None:
+def test_an_untrusted_pattern_that_cannot_be_used_is_not_checked(pattern: str) -> None:
     patterned = {"patternProperties": {pattern: {"type": "string"}}, "additionalProperties": False}
     for schema in ({"properties": {"a": {"pattern": pattern}}}, patterned):
         assert worst_mismatch(json.dumps(schema), {"a": "y"}, set()) is None
 
 
-def test_what_is_ignored_is_no_mismatch() -> None:
+def test_an_ignored_path_is_not_a_mismatch() -> None:
     schema = json.dumps({"properties": {"a": {"properties": {"b": {"type": "string"}}}, "c": {"type": "string"}}})
     assert worst_mismatch(schema, {"a": {"b": 1}}, {("a",)}) is None
     assert worst_mismatch(schema, {"a": {"b": 1}, "c": 2}, {("a", "b")}) == (
@@ -169,7 +169,7 @@ def test_a_schema_is_read_by_the_draft_that_it_names() -> None:
     assert mismatches(named, ["a", 1]) == ["$: Additional items are not allowed (1 was unexpected)"]
 
 
-def test_many_kinds_of_many_things_are_checked_to_their_end() -> None:
+def test_many_kinds_of_many_items_are_checked_completely() -> None:
     kinds = [
         {
             "type": "object",

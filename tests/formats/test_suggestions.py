@@ -1,18 +1,18 @@
-"""Hints at what was meant: helpful, and bounded."""
+"""Suggestions for unknown names: helpful and bounded."""
 
 from __future__ import annotations
 
 from cuebook.formats.suggestions import Hints
 
 
-def test_a_close_name_is_offered_and_otherwise_all_there_are() -> None:
+def test_a_close_name_is_suggested_or_else_all_names() -> None:
     hints = Hints()
     assert hints.meant("frist", ("first", "second")) == "Did you mean 'first'?"
     assert hints.meant("zzz", ("first", "second")) == "Use one of: first, second."
     assert hints.meant("zzz", ()) == "There are none."
 
 
-def test_names_are_not_compared_without_end() -> None:
+def test_the_number_of_comparisons_is_limited() -> None:
     hints = Hints()
     known = {f"longer_step_name_{number}": number for number in range(240)}
     told = [hints.meant(f"longer_stp_name_{number}", known) for number in range(1_000)]

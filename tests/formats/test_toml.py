@@ -1,4 +1,4 @@
-"""TOML: every value is what the standard library says, and knows its line."""
+"""TOML: every value is the same as in the standard library, and knows its line."""
 
 from __future__ import annotations
 

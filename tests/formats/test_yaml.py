@@ -1,4 +1,4 @@
-"""YAML 1.2 and JSON: what a text means, on which line, and that no text does harm."""
+"""YAML 1.2 and JSON: values, their lines, and protection against harmful input."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_scalar_is_what_the_core_schema_says(text: str, value: Any) -> None:
     assert (found, type(found)) == (value, type(value))
 
 
-def test_infinity_and_no_number_are_floats() -> None:
+def test_infinity_and_nan_are_floats() -> None:
     assert read_yaml("[.inf, -.INF]").plain == [float("inf"), float("-inf")]
     assert str(read_yaml(".NaN").plain) == "nan"
 
@@ -108,7 +108,7 @@ def test_nothing_is_null(text: str) -> None:
         (f"a: {'1' * 400}\n", 1, "this number has 400 characters"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(text: str, line: int, says: str) -> None:
+def test_a_mistake_is_reported_with_its_line(text: str, line: int, says: str) -> None:
     error = refused(text)
     assert says in f"{error.message}. {error.fix}"
     assert error.line == line
@@ -144,7 +144,7 @@ def test_json_is_read_strictly(text: str, line: int, says: str) -> None:
     assert error.line == line
 
 
-def test_a_few_references_cannot_stand_for_more_than_there_are_atoms() -> None:
+def test_a_few_references_cannot_expand_without_limit() -> None:
     bomb = "a: &a [x, x, x, x, x, x, x, x]\n"
     for name, before in zip("bcdefgh", "abcdefg", strict=True):
         bomb += f"{name}: &{name} [{', '.join([f'*{before}'] * 8)}]\n"
@@ -152,7 +152,7 @@ def test_a_few_references_cannot_stand_for_more_than_there_are_atoms() -> None:
 
 
 @pytest.mark.parametrize(("opens", "is_json"), [("[", False), ("[", True), ('{"a":', True), ("{a: ", False)])
-def test_what_is_nested_deeply_is_refused(opens: str, is_json: bool) -> None:
+def test_deep_nesting_is_refused(opens: str, is_json: bool) -> None:
     assert "this is nested too deeply or has too many values" in str(refused(opens * 100_000, is_json=is_json))
 
 
@@ -193,7 +193,7 @@ def test_yaml_comes_back_as_it_was_written(value: Any) -> None:
 
 
 def block(value: Any, indent: int) -> str:
-    """A value in block style, one thing on a line."""
+    """A value in block style, one entry per line."""
     space = "\n" + "  " * indent
     if isinstance(value, dict) and value:
         return "".join(f"{space}{json.dumps(name)}: {block(one, indent + 1)}" for name, one in value.items())
@@ -214,7 +214,7 @@ def test_no_text_raises_anything_else(text: str) -> None:
 
 
 @given(st.lists(JSON_PIECES, max_size=20).map("".join))
-def test_json_is_taken_exactly_where_python_takes_it(text: str) -> None:
+def test_json_is_accepted_exactly_where_python_accepts_it(text: str) -> None:
     try:
         wanted: Any = json.loads(text, object_pairs_hook=_once, parse_constant=_no)
         json.dumps(wanted, ensure_ascii=False).encode()
@@ -250,7 +250,7 @@ def _no(word: str) -> None:
         ("a: @x\n", 1, "Put a string that contains ': ' or begins with one of"),
     ],
 )
-def test_what_to_do_about_a_slip_is_told_beside_its_line(text: str, line: int, fix: str) -> None:
+def test_the_fix_for_a_mistake_is_reported_with_its_line(text: str, line: int, fix: str) -> None:
     with pytest.raises(Malformed) as caught:
         read_yaml(text)
     assert (caught.value.line, caught.value.fix[: len(fix)]) == (line, fix)
@@ -267,11 +267,11 @@ def test_what_to_do_about_a_slip_is_told_beside_its_line(text: str, line: int, f
         ("a:\t&x b\nc\t:\t*x\n", {"a": "b", "c": "b"}),
     ],
 )
-def test_tabs_may_stand_between_what_is_on_a_line(text: str, found: Any) -> None:
+def test_tabs_may_separate_the_parts_of_a_line(text: str, found: Any) -> None:
     assert read_yaml(text).plain == found
 
 
 @pytest.mark.parametrize("text", ["\ta: b\n", "a:\n\tb: 1\n", "a:\n  - b\n\t- c\n", "-\t- a\n", "-\ta: 1\n"])
-def test_tabs_are_no_indentation(text: str) -> None:
+def test_tabs_are_not_indentation(text: str) -> None:
     with pytest.raises(Malformed):
         read_yaml(text)

@@ -1,4 +1,4 @@
-"""Answers that fit, and questions that are answered without a person."""
+"""Valid answers, and questions that are answered without a person."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLOURS = ("Red", "red", "Green")
         ("confirm", "TRUE", "yes"), ("select", "red", "red"), ("select", "GREEN", "Green"), ("select", "RED", "Red"),
     ],
 )  # fmt: skip
-def test_an_answer_is_kept_in_the_words_of_the_question(type_: str, said: str, kept: str) -> None:
+def test_an_answer_is_stored_as_the_question_spells_it(type_: str, said: str, kept: str) -> None:
     assert fitting(type_, COLOURS, said) == kept
 
 
@@ -39,7 +39,7 @@ def test_an_answer_is_kept_in_the_words_of_the_question(type_: str, said: str, k
         ("select", "", "Choose one of: Red, red, Green."),
     ],
 )
-def test_an_answer_that_does_not_fit_says_what_would(type_: str, said: str, fix: str) -> None:
+def test_an_invalid_answer_is_refused_with_the_valid_ones(type_: str, said: str, fix: str) -> None:
     with pytest.raises(BadInput) as refused:
         fitting(type_, COLOURS, said)
     assert refused.value.fix == fix
@@ -58,14 +58,14 @@ def test_an_answer_that_does_not_fit_says_what_would(type_: str, said: str, fix:
         (AskHuman("?", "select"), ""),
     ],
 )
-def test_an_unattended_run_takes_the_default_then_the_plainest_answer(question: AskHuman, answer: str) -> None:
+def test_an_unattended_run_uses_the_default_or_the_simplest_answer(question: AskHuman, answer: str) -> None:
     assert advance_answer(question, ("1",), Settings(unattended=True)) == Answer(
         answer, "unattended", "", question.question
     )
     assert advance_answer(question, ("1",), Settings()) is None
 
 
-def test_an_answer_given_beforehand_is_found_by_the_nearest_label() -> None:
+def test_an_answer_given_in_advance_is_found_by_the_nearest_label() -> None:
     settings = Settings(answers={"2": "outer", "2a": "inner", "own": "own"})
     assert advance_answer(AskHuman("?"), ("own", "2a", "2", ""), settings) == Answer("own", "beforehand", "own", "?")
     assert advance_answer(AskHuman("?"), ("", "2a", "2", ""), settings) == Answer("inner", "beforehand", "2a", "?")
@@ -73,7 +73,7 @@ def test_an_answer_given_beforehand_is_found_by_the_nearest_label() -> None:
     assert advance_answer(AskHuman("?"), ("", "3", ""), settings) is None
 
 
-def test_what_does_not_fit_is_a_failure_with_words() -> None:
+def test_an_invalid_advance_answer_fails_with_a_message() -> None:
     failed = advance_answer(AskHuman("?", "confirm"), ("4",), Settings(answers={"4": "maybe"}))
     assert isinstance(failed, Failed)
     assert str(failed) == (
@@ -104,7 +104,7 @@ def asking(inputs: dict[str, Any]) -> Any:
     return start
 
 
-async def test_several_answers_are_given_in_turn_and_then_somebody_is_asked(store: Store, tmp_path: Path) -> None:
+async def test_several_answers_are_used_in_turn_and_then_a_person_is_asked(store: Store, tmp_path: Path) -> None:
     def start(state: Any) -> Program[Any]:
         yield StepStarted("1")
         said = []
@@ -127,7 +127,7 @@ async def test_several_answers_are_given_in_turn_and_then_somebody_is_asked(stor
     await engine.close()
 
 
-async def test_an_unattended_run_asks_nobody_and_waits_nowhere(store: Store, tmp_path: Path) -> None:
+async def test_an_unattended_run_asks_no_one_and_never_waits(store: Store, tmp_path: Path) -> None:
     PROGRAMS["asking"] = asking
     engine = engine_on(store, tmp_path)
     settings = Settings(unattended=True, answers={"2": "no", "own": "mine"}, breakpoints=("1",))
@@ -145,7 +145,7 @@ async def test_an_unattended_run_asks_nobody_and_waits_nowhere(store: Store, tmp
     await engine.close()
 
 
-async def test_a_run_is_unattended_from_where_it_is_resumed_so(store: Store, tmp_path: Path) -> None:
+async def test_a_run_resumed_as_unattended_is_unattended_from_there_on(store: Store, tmp_path: Path) -> None:
     PROGRAMS["asking"] = asking
     engine = engine_on(store, tmp_path)
     run = await begin(engine, "asking", settings=Settings(answers={"2": "no", "own": "mine"}, breakpoints=("1",)))

@@ -1,4 +1,4 @@
-"""Texts are loaded when they are needed; contexts share their beginnings and are known by what they hold."""
+"""Texts are loaded when they are needed; contexts share their beginnings and are identified by their content."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_adding_a_block_leaves_the_context_as_it_was() -> None:
     assert two.parent is one
 
 
-def test_a_context_is_known_by_what_it_holds_in_which_order() -> None:
+def test_a_context_is_identified_by_its_blocks_and_their_order() -> None:
     a, b = EMPTY.add("user", "a"), EMPTY.add("user", "b")
     assert a == EMPTY.add("user", "a")
     assert a.add("user", "b") != b.add("user", "a")
@@ -50,7 +50,7 @@ def test_a_long_context_is_walked_without_recursion() -> None:
     assert [str(block.text) for block in context] == [str(number) for number in range(5000)]
 
 
-def test_the_system_blocks_at_the_beginning_are_told_from_the_rest() -> None:
+def test_the_leading_system_blocks_are_separated_from_the_rest() -> None:
     assert EMPTY.lead is EMPTY
     system = EMPTY.add("system", "a").add("system", "b")
     assert system.lead is system
@@ -58,7 +58,7 @@ def test_the_system_blocks_at_the_beginning_are_told_from_the_rest() -> None:
     assert EMPTY.add("user", "c").add("system", "d").lead is EMPTY
 
 
-def test_the_texts_of_a_context_are_joined_whatever_its_length() -> None:
+def test_the_texts_of_a_context_are_joined_regardless_of_its_length() -> None:
     contexts, texts = [EMPTY], []
     assert EMPTY.joined() == ""
     for number in range(300):

@@ -1,4 +1,4 @@
-"""A conversation: the model asks for tools, gets their results, and comes to an end."""
+"""A conversation: the model requests tools, receives their results, and finishes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def wants(*calls: ToolCall) -> Reply:
 
 
 class Stage:
-    """Plays the engine: gives a reply to each question and a result to each call."""
+    """Acts as the engine: returns a reply to each question and a result for each call."""
 
     def __init__(self, *replies: Reply, results: dict[str, Any] | None = None, **limits: Any) -> None:
         self.asked: list[AskModel] = []
@@ -87,7 +87,7 @@ def test_each_turn_is_shown_the_beginning_of_the_one_before() -> None:
     assert stage.shown(1) == stage.shown(2)[: len(stage.shown(1))]
 
 
-def test_a_failed_tool_is_told_to_the_model_and_ends_nothing() -> None:
+def test_a_failed_tool_is_reported_to_the_model_and_ends_nothing() -> None:
     stage = Stage(
         wants(ToolCall("1", "search")), Reply(Text("So be it.")), results={"web.search": Failed("down", "It is down.")}
     )
@@ -112,14 +112,14 @@ def test_a_call_that_makes_no_sense_is_answered_and_not_performed(call: ToolCall
     assert stage.shown()[-2:] == [("tool", said), ("tool", "found")], "in the order of the calls"
 
 
-def test_it_does_not_go_on_for_ever() -> None:
+def test_a_conversation_has_a_maximum_number_of_turns() -> None:
     with pytest.raises(EffectFailed, match="within 3 turns"):
         Stage(*[wants(ToolCall("1", "search"))] * 9, max_turns=3).play()
     with pytest.raises(EffectFailed, match="more than 2 tool calls"):
         Stage(wants(*[ToolCall(str(n), "search") for n in range(3)]), max_calls=2).play()
 
 
-def test_what_was_said_is_there_also_when_it_fails() -> None:
+def test_the_conversation_is_kept_even_if_it_fails() -> None:
     talk = Talk()
     with pytest.raises(EffectFailed, match="within 2 turns"):
         Stage(*[wants(ToolCall("1", "search"))] * 2, max_turns=2, talk=talk).play()
@@ -127,9 +127,9 @@ def test_what_was_said_is_there_also_when_it_fails() -> None:
     assert [(call.name, result.value) for call, result in talk.calls] == [("search", "found")] * 2
 
 
-@pytest.mark.parametrize("hearing", [{}, {"heard": lambda call, outcome: None}], ids=["", "whoever listens"])
+@pytest.mark.parametrize("hearing", [{}, {"heard": lambda call, outcome: None}], ids=["", "with a listener"])
 @pytest.mark.parametrize("code", ["in_doubt", "expired"])
-def test_what_a_person_stopped_ends_the_conversation(code: str, hearing: dict[str, Any]) -> None:
+def test_a_stop_by_a_person_ends_the_conversation(code: str, hearing: dict[str, Any]) -> None:
     failed = Failed(code, "Stopped.")
     with pytest.raises(EffectFailed, match="Stopped"):
         Stage(wants(ToolCall("1", "send")), Reply(Text("On.")), results={"mail.send": failed}, **hearing).play()
@@ -173,7 +173,7 @@ def cut(*calls: ToolCall) -> Reply:
 
 
 @pytest.mark.parametrize("arguments", [{"malformed": '{"to": "b", "text": "Once'}, {}], ids=["", "not even begun"])
-def test_a_call_that_was_cut_is_told_as_cut_and_not_made(arguments: dict[str, str]) -> None:
+def test_a_call_that_was_cut_off_is_reported_and_not_made(arguments: dict[str, str]) -> None:
     stage = Stage(cut(ToolCall("1", "search", {"q": "a"}), ToolCall("2", "send", **arguments)), Reply(Text("Sorry.")))  # type: ignore[arg-type]
     stage.play()
     assert [call.tool for call in stage.called] == ["web.search"]
@@ -194,7 +194,7 @@ def test_different_cut_calls_are_not_the_same_call_and_end_in_time() -> None:
     assert stopped.value.failed.code == "call_cut"
 
 
-def test_a_reply_with_a_flaw_is_asked_for_again_so_often_and_no_more() -> None:
+def test_a_flawed_reply_is_requested_again_up_to_a_limit() -> None:
     replies = [Reply(Text(said)) for said in ("no", "", "nope", "yes")]
     stage = Stage(*replies, flaw=lambda reply: "" if reply.text == "yes" else f"'{reply.text}' is not yes")
     assert stage.play().reply.text == "nope", "the caller judges the last one"
@@ -205,7 +205,7 @@ def test_a_reply_with_a_flaw_is_asked_for_again_so_often_and_no_more() -> None:
     assert Stage(*replies, max_turns=2, flaw=lambda reply: "no").play().reply.text == ""
 
 
-def test_a_reply_that_was_cut_is_told_to_be_shorter() -> None:
+def test_a_model_whose_reply_was_cut_off_is_asked_for_a_shorter_one() -> None:
     stage = Stage(
         Reply(Text('{"a": '), finish="length"),
         Reply(Text("{}")),
@@ -224,7 +224,7 @@ def test_a_call_that_succeeds_or_differs_may_be_made_again(arguments: dict[str, 
     assert stage.play().reply.text == "Done."
 
 
-def test_a_call_that_comes_again_under_its_id_counts_once_and_is_not_made_again() -> None:
+def test_a_call_repeated_under_its_id_counts_once_and_is_not_made_again() -> None:
     call = ToolCall("1", "send", {"to": "b"})
     stage = Stage(wants(call), wants(call), Reply(Text("Done.")), max_calls=1)
     assert stage.play().reply.text == "Done."
@@ -241,7 +241,7 @@ def test_another_call_under_a_known_id_counts() -> None:
         assert len(stage.called) < 2
 
 
-def test_every_call_is_heard_also_those_after_one_that_ends_it() -> None:
+def test_every_outcome_is_reported_even_after_one_that_ends_the_conversation() -> None:
     heard: list[str] = []
 
     def hearing(call: ToolCall, outcome: Any) -> Failed | None:
@@ -254,7 +254,7 @@ def test_every_call_is_heard_also_those_after_one_that_ends_it() -> None:
 
 
 @pytest.mark.parametrize(("tool", "told"), [("send", True), ("search", False)])
-def test_a_model_is_told_that_a_call_without_an_answer_may_have_been_done(tool: str, told: bool) -> None:
+def test_a_model_learns_that_an_unanswered_call_may_have_happened(tool: str, told: bool) -> None:
     silent = Failed("timeout", "It took too long.", details={"unanswered": True})
     stage = Stage(
         wants(ToolCall("1", tool, {})), Reply(Text("So.")), results={"web.search": silent, "mail.send": silent}

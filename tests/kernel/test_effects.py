@@ -21,7 +21,7 @@ from cuebook.kernel.effects import AskHuman, AskModel, Breakpoint, CallTool, Eff
         (Now(), "Now"),
     ],
 )
-def test_a_fingerprint_holds_what_the_author_can_see_and_no_prose(effect: Effect, fingerprint: str) -> None:
+def test_a_fingerprint_contains_what_the_author_can_see_and_no_prose(effect: Effect, fingerprint: str) -> None:
     assert effect.fingerprint == fingerprint
 
 

@@ -56,7 +56,7 @@ def test_an_event_comes_back_as_it_was(event: AnyEvent) -> None:
     assert spilled == {}
 
 
-def test_waiting_and_ended_are_told_apart() -> None:
+def test_waiting_and_ended_are_distinct() -> None:
     statuses = set(get_args(events.RunStatus))
     assert events.ENDED | events.WAITING | {"pending", "running"} == statuses
     assert not events.ENDED & events.WAITING

@@ -1,4 +1,4 @@
-"""The journal: places, long texts, the chain, and what a rewind takes back."""
+"""The journal: places, long texts, the chain, and the records that a rewind voids."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def test_a_long_text_leaves_its_record_and_comes_back() -> None:
     assert str(back.content) == str(long)
 
 
-def test_a_value_is_seen_as_the_journal_would_give_it_back() -> None:
+def test_a_value_is_seen_as_the_journal_would_return_it() -> None:
     assert plain({"a": (1, 2), 3: Driven("d")}) == {"a": [1, 2], "3": {"is": "Driven", "driver": "d"}}
     with pytest.raises(CuebookError, match="plain values"):
         plain(object())
 
 
-def test_what_is_no_plain_value_is_refused() -> None:
+def test_a_value_that_is_not_plain_is_refused() -> None:
     with pytest.raises(TypeError, match="not a plain value"):
         Codec(str).encode(ValueSet("a", object()), {})
 
@@ -120,7 +120,7 @@ def test_each_block_of_a_context_is_spilled_once() -> None:
 # --- the chain --------------------------------------------------------------------------------------------
 
 
-def test_a_whole_chain_holds_and_says_its_head() -> None:
+def test_an_intact_chain_is_valid_and_has_a_head() -> None:
     whole = records(Driven("a"), Driven("b"), Driven("c"))
     verdict = verify(whole)
     assert (verdict.records, verdict.head, verdict.broken_at) == (3, whole[-1].chain.hex(), None)
@@ -160,7 +160,7 @@ def entry(seq: int, event: AnyEvent, path: str = "") -> Entry:
     return Entry("run", seq, 1.0, Place(path), event)
 
 
-def test_a_rewind_takes_back_its_line_and_leaves_siblings() -> None:
+def test_a_rewind_voids_its_line_and_leaves_siblings() -> None:
     one, other = "1#1.0[0]/", "1#1.0[1]/"
     entries = [
         entry(1, Driven("start")),

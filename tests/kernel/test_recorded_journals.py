@@ -1,4 +1,4 @@
-"""Journals of every release replay with today's code, and runs that wait in them resume to their end."""
+"""Journals of every release replay with the current code, and waiting runs in them resume to their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's settings: what the caller chose, and what is changed of it later."""
+"""A run's settings: the caller's choices and later changes."""
 
 from __future__ import annotations
 

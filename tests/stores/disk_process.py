@@ -1,8 +1,8 @@
-"""Processes that do one thing to a store and say what came of it: `disk_process.py WHAT PATH ...`.
+"""Processes that do one thing to a store and print the result: `disk_process.py WHAT PATH ...`.
 
-- `hold PATH`: takes the write lock, says so, and keeps it until it is told to go.
-- `try PATH`: as nobody in particular, opens the store and writes to it; prints the error's code and words.
-- `die PATH RUN`: drives a run until it waits, says how many records it was told of, and waits to be killed.
+- `hold PATH`: takes the write lock, reports it, and holds it until it is asked to exit.
+- `try PATH`: opens the store as an unprivileged user and writes to it; prints the code and message of the error.
+- `die PATH RUN`: drives a run until it waits, prints the number of acknowledged records, and waits to be killed.
 """
 
 from __future__ import annotations

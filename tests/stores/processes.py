@@ -1,4 +1,4 @@
-"""Starts the child processes of the tests of stores."""
+"""Starts the child processes of the store tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def spawn(module: str, *arguments: object) -> subprocess.Popen[str]:
-    """A process that can be talked to line by line."""
+    """A process that reads and writes line by line."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     return subprocess.Popen(
         [sys.executable, "-m", f"tests.stores.{module}", *map(str, arguments)],
@@ -38,7 +38,7 @@ def child(module: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
 
 
 def hear(process: subprocess.Popen[str]) -> str:
-    """The next line that a child says; its last words if it has died."""
+    """The next line that a child prints; its remaining output if it has died."""
     assert process.stdout is not None
     line = process.stdout.readline().strip()
     if not line and process.poll() is not None:

@@ -1,9 +1,9 @@
-"""A second process on one store: `race_process.py FOLDER [HOST]`. It does what each line says, and prints what came of it.
-With a HOST, it counts as a process of another machine.
+"""A second process on one store: `race_process.py FOLDER [HOST]`. It executes each line and prints the
+result. With a HOST, it counts as a process of another machine.
 
 - `answer WAIT VALUE NAME AT`, `expire AT`, `cancel RUN AT`: at that moment, so that two processes do it at once.
-- `drive RUN`: with a tool `hold` that says `holding` and stands still until the file `go` is there.
-- `look RUN`: reads everything there is to read of a run.
+- `drive RUN`: with a tool `hold` that prints `holding` and blocks until the file `go` exists.
+- `look RUN`: reads everything about a run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEASE = 0.5
 
 
 class Holding:
-    """Stands still, and does not notice when it is stopped and continued."""
+    """Blocks, and does not notice when its process is stopped and continued."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,7 +44,7 @@ class Holding:
 
 
 def until(moment: str) -> None:
-    """Spins to the moment, because a sleep comes too late by more than a commit takes."""
+    """Spins until the moment, because a sleep would be late by more than a commit takes."""
     while time.time() < float(moment):
         pass
 

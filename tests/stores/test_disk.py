@@ -1,4 +1,4 @@
-"""Whatever the disk does, the error says which file and what to do, and afterwards the run goes on to its end."""
+"""Whatever the disk does, the error names the file and the fix, and afterwards the run continues to its end."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from tests.support.records import create, numbers
 from tests.support.sampling import THOROUGH
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals, mounts and users as on Linux")
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount, and become somebody else")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount, and become another user")
 
 
 async def finish(path: Path, run: str = "run", folder: Path | None = None) -> None:
-    """Opens the store anew and takes the run to its end, as a careful person would."""
+    """Reopens the store and drives the run to its end, as a careful person would."""
     store = SqliteStore(path)
     engine = engine_on(store, folder or path.parent)
     while (row := await engine.drive(run)).status in WAITING:
@@ -50,7 +50,7 @@ async def finish(path: Path, run: str = "run", folder: Path | None = None) -> No
 
 
 def says(error: Exception, path: Path) -> None:
-    """It names the file, and goes on to say what to do."""
+    """Checks that the error names the file and says what to do."""
     assert str(path) in str(error)
     assert isinstance(error, StoreError)
     assert error.fix
@@ -60,7 +60,7 @@ def says(error: Exception, path: Path) -> None:
 
 
 async def fill(store: SqliteStore, engine: Engine) -> StoreError:
-    """Starts runs until there is no more room; gives the refusal."""
+    """Starts runs until there is no more space; returns the error."""
     try:
         for number in range(10_000):
             await engine.drive(await begin(engine, "counting", f"filler{number}", n=20, ballast="x" * 5000))
@@ -69,7 +69,7 @@ async def fill(store: SqliteStore, engine: Engine) -> StoreError:
     raise AssertionError("there is always room")
 
 
-async def test_a_store_that_may_not_grow_says_so_and_goes_on_when_it_may(tmp_path: Path) -> None:
+async def test_a_store_that_cannot_grow_says_so_and_continues_when_it_can(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db")
     engine = engine_on(store, tmp_path)
     await begin(engine, "everything")
@@ -130,7 +130,7 @@ async def test_a_full_disk_loses_nothing_that_was_acknowledged(tiny_disk: Path, 
 
 
 @as_root
-async def test_a_new_store_on_a_full_disk_is_refused_in_words(tiny_disk: Path) -> None:
+async def test_a_new_store_on_a_full_disk_is_refused_with_a_message(tiny_disk: Path) -> None:
     fill_up(tiny_disk / "filler")
     with pytest.raises(StoreError) as caught:
         SqliteStore(tiny_disk / "store.db")
@@ -145,11 +145,11 @@ async def test_a_new_store_on_a_full_disk_is_refused_in_words(tiny_disk: Path) -
 
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the store wait a moment for the lock, not ten seconds."""
+    """Makes the store wait only briefly for the lock, not ten seconds."""
     monkeypatch.setattr(group_commit, "BUSY_TIMEOUT", 0.05)
 
 
-async def test_a_lock_that_another_process_keeps_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lock_held_by_another_process_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hurry(monkeypatch)
     store = SqliteStore(tmp_path / "store.db")
     engine = engine_on(store, tmp_path)
@@ -172,7 +172,7 @@ async def test_a_lock_that_another_process_keeps_is_named(tmp_path: Path, monkey
     assert lines(tmp_path) == ["one", "two", "three"]
 
 
-async def test_a_lock_that_is_given_up_in_time_is_waited_for(tmp_path: Path) -> None:
+async def test_a_lock_that_is_released_in_time_is_waited_for(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db")
     with child("disk_process", "hold", store.path) as holder:
         hear(holder)
@@ -186,7 +186,7 @@ async def test_a_lock_that_is_given_up_in_time_is_waited_for(tmp_path: Path) -> 
     await store.close()
 
 
-async def test_serving_goes_on_when_the_lock_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_serving_continues_when_the_lock_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hurry(monkeypatch)
     store = SqliteStore(tmp_path / "store.db")
     service = service_on(store, tmp_path)
@@ -217,7 +217,7 @@ FRAME = 24 + 4096
 
 
 def leave_wal(folder: Path, run: str = "run") -> tuple[Path, int]:
-    """A store whose writer was killed, with its write-ahead log; and how many records it acknowledged."""
+    """A store whose writer was killed, with its write-ahead log, and the number of acknowledged records."""
     path = folder / "store.db"
     with child("disk_process", "die", path, run) as process:
         told = int(hear(process))
@@ -277,13 +277,13 @@ async def test_a_page_changed_on_disk_is_noticed_by_verify(tmp_path: Path) -> No
     await store.close()
 
 
-# --- what is no store, or may not be written ----------------------------------------------------------------
+# --- files that are not stores, or cannot be written ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "content", [b"This is a shopping list, not a database. " * 100, b"SQLite format 3\0" + b"\xff" * 5000]
 )
-async def test_a_file_that_is_no_database_is_refused_and_left_alone(content: bytes, tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_refused_and_left_alone(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "list.db"
     path.write_bytes(content)
     with pytest.raises(StoreDamaged) as caught:
@@ -321,7 +321,7 @@ async def test_a_store_with_ruined_pages_is_damaged(tmp_path: Path) -> None:
     await finish(path, "run1")
 
 
-async def test_a_folder_in_the_files_place_is_refused_in_words(tmp_path: Path) -> None:
+async def test_a_folder_instead_of_a_file_is_refused_with_a_message(tmp_path: Path) -> None:
     with pytest.raises(StoreReadOnly) as caught:
         SqliteStore(tmp_path)
     says(caught.value, tmp_path)
@@ -336,7 +336,7 @@ def tried(path: Path) -> str:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that somebody else can reach, with a store that is theirs. Those that pytest makes are closed to them."""
+    """A folder that another user can access, with their own store. Pytest's folders are not accessible to them."""
     with tempfile.TemporaryDirectory(prefix="cuebook-theirs-", dir="/tmp") as above:
         Path(above).chmod(0o711)
         folder = Path(above) / "theirs"
@@ -360,7 +360,7 @@ def open_again(path: Path) -> None:
 
 @as_root
 @pytest.mark.parametrize("what", ["folder", "file", "both"])
-async def test_what_may_not_be_written_is_refused_in_words(what: str, open_folder: Path) -> None:
+async def test_an_unwritable_store_is_refused_with_a_message(what: str, open_folder: Path) -> None:
     path = open_folder / "store.db"
     store = SqliteStore(path)
     await begin(engine_on(store, open_folder), "counting")
@@ -376,7 +376,7 @@ async def test_what_may_not_be_written_is_refused_in_words(what: str, open_folde
 
 
 @as_root
-def test_a_store_that_may_not_be_created_is_refused_in_words(open_folder: Path) -> None:
+def test_a_store_that_cannot_be_created_is_refused_with_a_message(open_folder: Path) -> None:
     open_folder.chmod(0o555)
     said = tried(open_folder / "new" / "store.db")
     assert said.startswith("store_read_only:")
@@ -389,7 +389,9 @@ def remount(folder: Path, how: str) -> None:
 
 
 @as_root
-async def test_a_disk_that_turned_read_only_is_named_and_the_run_goes_on_later(tiny_disk: Path, tmp_path: Path) -> None:
+async def test_a_disk_that_turned_read_only_is_reported_and_the_run_continues_later(
+    tiny_disk: Path, tmp_path: Path
+) -> None:
     path = tiny_disk / "store.db"
     store = SqliteStore(path)
     engine = engine_on(store, tmp_path)
@@ -447,7 +449,7 @@ async def test_a_store_on_a_read_only_disk_can_be_read_and_verified(tiny_disk: P
 
 @as_root
 async def test_a_read_only_store_whose_log_cannot_be_read_is_refused(tiny_disk: Path, tmp_path: Path) -> None:
-    """Its newest commits are in there: without them, what is shown would be wrong."""
+    """The log contains the newest commits; without them, outdated data would be shown."""
     path = tiny_disk / "store.db"
     store = SqliteStore(path)
     await begin(engine_on(store, tmp_path), "everything")
@@ -463,8 +465,8 @@ async def test_a_read_only_store_whose_log_cannot_be_read_is_refused(tiny_disk: 
         remount(tiny_disk, "rw")
 
 
-async def test_a_flipped_bit_is_noticed_wherever_it_is(tmp_path: Path) -> None:
-    """In the schema, in a row, in a journal: it changes nothing that is shown, or it is said."""
+async def test_a_flipped_bit_is_detected_wherever_it_is(tmp_path: Path) -> None:
+    """In the schema, in a row or in a journal: it either changes nothing visible or is reported."""
     path = tmp_path / "store.db"
     store = SqliteStore(path)
     engine = engine_on(store, tmp_path)
@@ -507,7 +509,7 @@ def flipped(folder: Path, whole: bytes, spot: int, bit: int) -> Path:
 
 
 def _schema_spots(whole: bytes, chance: random.Random) -> list[int]:
-    """Places within the texts that say what tables there are."""
+    """Positions in the texts that define the tables."""
     first = whole.index(b"CREATE TABLE")
     return [first + chance.randrange(1500) for _ in range(400 if THOROUGH else 40)]
 
@@ -519,7 +521,7 @@ async def finish_some(engine: Engine) -> None:
 
 
 async def everything_shown(store: SqliteStore) -> dict[str, Any]:
-    """What is shown of each run, without who drives it."""
+    """Everything visible about each run, except its driver."""
     shown: dict[str, Any] = {}
     for row in await store.runs():
         row.epoch, row.driver = 0, ""
@@ -529,7 +531,7 @@ async def everything_shown(store: SqliteStore) -> dict[str, Any]:
     return shown
 
 
-def test_an_error_nobody_foresaw_still_names_the_file(tmp_path: Path) -> None:
+def test_an_unexpected_error_still_names_the_file(tmp_path: Path) -> None:
     store = SqliteStore.__new__(SqliteStore)
     store.path = tmp_path / "store.db"
     says(store.translate(sqlite3.OperationalError("the moon is full")), store.path)
@@ -543,12 +545,12 @@ def beside(path: Path, suffix: str) -> Path:
 
 
 def look_into(path: Path) -> None:
-    """Opens and closes it in another process, as any program for databases would."""
+    """Opens and closes it in another process, as any database tool would."""
     code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT count(*) FROM runs'); c.close()"
     subprocess.run([sys.executable, "-c", code, path], check=True)
 
 
-async def test_a_journal_that_no_cuebook_wrote_is_refused(tmp_path: Path) -> None:
+async def test_a_foreign_rollback_journal_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     await SqliteStore(path).close()
     before = path.read_bytes()
@@ -560,7 +562,7 @@ async def test_a_journal_that_no_cuebook_wrote_is_refused(tmp_path: Path) -> Non
     await SqliteStore(path).close()
 
 
-async def test_a_store_in_use_is_refused_as_well_where_someone_put_a_journal(tmp_path: Path) -> None:
+async def test_a_store_in_use_with_a_foreign_journal_is_refused_too(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     await create(store)
@@ -572,8 +574,8 @@ async def test_a_store_in_use_is_refused_as_well_where_someone_put_a_journal(tmp
     await store.close()
 
 
-async def test_opening_a_store_leaves_the_locks_of_whoever_has_it_open(tmp_path: Path) -> None:
-    """Closing the file anywhere in a process gives up its locks; then the next one to leave takes the log along."""
+async def test_opening_a_store_keeps_the_locks_of_other_users(tmp_path: Path) -> None:
+    """Closing the file anywhere in a process releases its locks; then the next process to close it would remove the log."""
     path = tmp_path / "runs.db"
     store, second = SqliteStore(path), SqliteStore(path)
     await create(store)
@@ -583,7 +585,7 @@ async def test_opening_a_store_leaves_the_locks_of_whoever_has_it_open(tmp_path:
     await store.close()
 
 
-async def test_a_store_that_is_just_being_made_elsewhere_is_waited_for(tmp_path: Path) -> None:
+async def test_a_store_that_another_process_is_creating_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     await SqliteStore(path).close()
     journal = beside(path, "-journal")
@@ -594,7 +596,7 @@ async def test_a_store_that_is_just_being_made_elsewhere_is_waited_for(tmp_path:
     await (await opening).close()
 
 
-async def test_a_store_that_was_never_finished_is_made_anew(tmp_path: Path) -> None:
+async def test_a_store_whose_creation_was_interrupted_is_created_again(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = WAL")

@@ -1,4 +1,4 @@
-"""Writes that come together are committed together; one that fails takes no other with it; none is left hanging."""
+"""Concurrent writes are committed together; a failed write does not affect others; no write is left pending."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.records import RecordWriter, claim, create, driven, numbers, 
 
 @pytest.fixture
 def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many writes each commit held."""
+    """How many writes each commit contained."""
     counted: list[int] = []
     attempt = Writer._attempt
 
@@ -47,7 +47,7 @@ async def test_many_appends_are_few_commits(file_store: SqliteStore, commits: li
         assert await numbers(file_store, writer.run) == [1, 2, 3, 4, 5]
 
 
-async def test_one_bad_write_takes_no_other_with_it(file_store: SqliteStore, commits: list[int]) -> None:
+async def test_one_bad_write_does_not_affect_others(file_store: SqliteStore, commits: list[int]) -> None:
     good, bad, stale, last = await pens_of(file_store, 4)
     stale.epoch = 0
     lone = bad.batch(*driven())
@@ -76,7 +76,7 @@ async def test_after_a_bad_write_the_next_one_is_fine(file_store: SqliteStore) -
     assert await numbers(file_store, "run0") == [1, 2]
 
 
-async def test_a_commit_that_another_refusal_shares_is_kept(file_store: SqliteStore) -> None:
+async def test_a_write_is_kept_if_another_in_its_commit_is_refused(file_store: SqliteStore) -> None:
     first, second = await pens_of(file_store, 2)
     second.epoch = 99
     done, refused = file_store.append(first.batch(*driven())), file_store.append(second.batch(*driven()))
@@ -142,7 +142,7 @@ async def test_closing_finishes_what_was_submitted(slow: bool, tmp_path: Path, m
     await again.close()
 
 
-async def test_nobody_waits_any_more_and_it_is_stored_all_the_same(file_store: SqliteStore) -> None:
+async def test_a_write_is_stored_even_if_no_one_waits_for_it(file_store: SqliteStore) -> None:
     (writer,) = await pens_of(file_store, 1)
     file_store.append(writer.batch(*driven())).cancel()
     await file_store.append(writer.batch(ValueSet("a", 1)))

@@ -1,4 +1,4 @@
-"""The file and its in-memory twin give the same answers to the same sequence of operations, whatever it is."""
+"""The SQLite and in-memory stores return the same results for any sequence of operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two processes on one file, at the same moment: one wins, the other is told, and the journal holds."""
+"""Two processes on one file at the same moment: one wins, the other gets an error, and the journal stays intact."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Process = subprocess.Popen[str]
 
 
 def together(one: Process, first: str, two: Process, second: str) -> tuple[str, str]:
-    """Has both processes do something at one moment; gives what each says of it."""
+    """Makes both processes do something at the same moment; returns what each prints."""
     moment = time.time() + 0.01
     tell(one, f"{first} {moment}")
     tell(two, f"{second} {moment}")
@@ -72,7 +72,7 @@ async def open_waits(store: SqliteStore, expires: float | None = None) -> None:
     await store.append(writer.batch(*driven(), opened=[wait_row(f"w{n}", expires=expires) for n in range(ROUNDS)]))
 
 
-async def test_of_two_processes_that_answer_at_once_one_wins(
+async def test_if_two_processes_answer_at_once_one_wins(
     file_store: SqliteStore, other: Process, third: Process
 ) -> None:
     await open_waits(file_store)
@@ -90,7 +90,7 @@ async def test_of_two_processes_that_answer_at_once_one_wins(
     assert sum(winners.values()) == ROUNDS
 
 
-async def test_an_answer_and_the_expiry_never_both_hold(
+async def test_an_answer_and_the_expiry_never_both_apply(
     file_store: SqliteStore, other: Process, third: Process
 ) -> None:
     for number in range(ROUNDS // 2):
@@ -137,7 +137,7 @@ async def test_two_processes_never_drive_one_run(
     await engine.close()
 
 
-async def test_of_two_processes_that_begin_to_drive_at_once_one_does(
+async def test_if_two_processes_start_driving_at_once_one_does(
     file_store: SqliteStore, tmp_path: Path, other: Process, third: Process
 ) -> None:
     engine = engine_on(file_store, tmp_path)
@@ -219,9 +219,7 @@ async def _gone(store: SqliteStore, run: str) -> bool:
     return not await store.alive(run)
 
 
-async def test_a_driver_that_was_killed_is_succeeded_at_once(
-    file_store: SqliteStore, tmp_path: Path, other: Process
-) -> None:
+async def test_a_killed_driver_is_replaced_immediately(file_store: SqliteStore, tmp_path: Path, other: Process) -> None:
     engine = engine_on(file_store, tmp_path)
     await begin(engine, "undoing", hold=True)
     tell(other, "drive run")

@@ -1,4 +1,4 @@
-"""The file: how it is kept, who may read it, and which versions it may have."""
+"""The file of a SQLite store: its mode, its permissions and its versions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def version_of(path: Path) -> int:
 
 
 @pytest.mark.parametrize(("setting", "number"), [(None, 2), ("FULL", 2), ("NORMAL", 1)])
-async def test_it_is_in_wal_mode_and_flushes_as_it_was_told(setting: str | None, number: int, tmp_path: Path) -> None:
+async def test_a_store_is_in_wal_mode_and_flushes_as_configured(
+    setting: str | None, number: int, tmp_path: Path
+) -> None:
     path = tmp_path / "store.db"
     store = SqliteStore(path, synchronous=setting) if setting else SqliteStore(path)  # type: ignore[arg-type]
     for connection in (store._connection, store._reader):
@@ -39,7 +41,7 @@ async def test_it_is_in_wal_mode_and_flushes_as_it_was_told(setting: str | None,
     await store.close()
 
 
-async def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
+async def test_only_the_owner_can_read_a_store(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "deep" / "down" / "store.db")
     await create(store)
     files = sorted((tmp_path / "deep" / "down").iterdir())
@@ -61,9 +63,7 @@ async def test_a_long_text_takes_one_row(file_store: SqliteStore) -> None:
 # --- versions ---------------------------------------------------------------------------------------------
 
 
-async def test_an_older_store_is_brought_up_to_date_and_keeps_its_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_older_store_is_upgraded_and_keeps_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "store.db"
     store = SqliteStore(path)
     await create(store)
@@ -120,7 +120,7 @@ async def test_a_migration_that_fails_leaves_the_store_as_it_was(
     connection.close()
 
 
-async def test_someone_elses_database_is_refused_and_not_touched(tmp_path: Path) -> None:
+async def test_a_foreign_database_is_refused_and_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "photos.db"
     connection = raw(path)
     connection.execute("CREATE TABLE photos (name TEXT)")

@@ -1,4 +1,4 @@
-"""What every store promises: each sentence holds for the file and for its in-memory twin."""
+"""The contract of every store; each test runs with the SQLite and the in-memory store."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_a_fork_needs_its_parent(store: Store) -> None:
         await store.run("child")
 
 
-async def test_a_claim_gives_everything_needed_to_go_on(store: Store) -> None:
+async def test_a_claim_returns_everything_needed_to_continue(store: Store) -> None:
     await create(store)
     await store.signal(Signal("run", "message", {"channel": "c", "value": 1}, "you"))
     writer = await claim(store)
@@ -115,13 +115,13 @@ class Watch:
         store.leases.clock = lambda: self.now
 
     async def look_for(self, seconds: float) -> None:
-        """Looks at the run again and again for so long, as a server does."""
+        """Checks the run repeatedly for this long, as a server does."""
         for _ in range(int(seconds * 2)):
             self.now += 0.5
             await self._store.alive("run")
 
 
-async def test_a_driver_that_cannot_be_looked_at_is_judged_by_the_heartbeats_seen_from_here(store: Store) -> None:
+async def test_a_driver_that_cannot_be_inspected_is_judged_by_the_heartbeats_seen_here(store: Store) -> None:
     watch = Watch(store)
     await create(store)
     await claim(store, driver="d1", now=100.0)
@@ -143,7 +143,7 @@ async def test_a_driver_that_cannot_be_looked_at_is_judged_by_the_heartbeats_see
 
 
 @pytest.mark.parametrize("ahead", [-7200.0, 7200.0, 1e8])
-async def test_a_wall_clock_that_is_far_off_takes_nothing_over(ahead: float, store: Store) -> None:
+async def test_a_wrong_wall_clock_causes_no_takeover(ahead: float, store: Store) -> None:
     watch = Watch(store)
     await create(store)
     await claim(store, driver="d1", now=1000.0)
@@ -155,7 +155,7 @@ async def test_a_wall_clock_that_is_far_off_takes_nothing_over(ahead: float, sto
     assert await store.alive("run")
 
 
-async def test_who_slept_as_long_as_a_lease_has_not_watched_for_that_long(store: Store) -> None:
+async def test_time_asleep_does_not_count_as_watching(store: Store) -> None:
     watch = Watch(store)
     await create(store)
     await claim(store, driver="d1")
@@ -167,7 +167,7 @@ async def test_who_slept_as_long_as_a_lease_has_not_watched_for_that_long(store:
         await store.claim("run", "d2", 0.0)
 
 
-async def test_at_first_sight_a_driver_elsewhere_is_shown_by_its_last_word(store: Store) -> None:
+async def test_an_unseen_driver_elsewhere_is_shown_by_its_last_heartbeat(store: Store) -> None:
     await create(store)
     await claim(store, driver="d1", now=100.0)
     await beat(store, "d1", ELSEWHERE, 100.0)
@@ -179,15 +179,15 @@ async def test_at_first_sight_a_driver_elsewhere_is_shown_by_its_last_word(store
     assert await store.undriven(1000.0) == [], "it was heard from here"
 
 
-async def test_a_retry_that_nobody_is_seen_to_take_can_be_sent_again(store: Store) -> None:
-    """As after a restart in a new container: the process that was to retry it cannot be looked at, and says nothing."""
+async def test_a_retry_that_no_live_driver_has_taken_can_be_sent_again(store: Store) -> None:
+    """As after a restart in a new container: the process that should retry it cannot be inspected and sends nothing."""
     await taken_up(store, "retry")
     await beat(store, "d1", ELSEWHERE, 11.0)
     await store.signal(Signal("run", "retry", {"whole_step": True}, "you"))
     assert [signal.payload for signal in (await store.news("run")).signals] == [{"whole_step": True}]
     await store.alive("run")
     await beat(store, "d1", ELSEWHERE, 14.0)
-    with pytest.raises(Refused, match="being retried already"):
+    with pytest.raises(Refused, match="already being retried"):
         await store.signal(Signal("run", "retry", {}, "you"))
 
 
@@ -233,7 +233,7 @@ async def test_an_unknown_run_is_not_found(ask: str, store: Store) -> None:
 # --- appending ------------------------------------------------------------------------------------------
 
 
-async def test_what_is_appended_together_is_there_together(store: Store) -> None:
+async def test_records_appended_together_appear_together(store: Store) -> None:
     await create(store)
     writer = await claim(store)
     steps = [StepRow("", "1", 1, status="running", seq=3), StepRow("", "2", 1, position=1), StepRow("", "3", 1)]
@@ -412,7 +412,7 @@ async def test_release_gives_the_run_up(store: Store) -> None:
     assert (await store.claim("run", "d2", 0.0)).row.epoch > writer.epoch
 
 
-async def test_release_is_undone_when_something_came(store: Store) -> None:
+async def test_a_run_with_news_is_not_released(store: Store) -> None:
     await create(store)
     writer = await claim(store)
     await store.append(writer.batch(*driven(), opened=[wait_row()], row=as_row("running")))
@@ -439,7 +439,7 @@ async def test_an_ended_run_has_no_open_waits_and_no_news(store: Store) -> None:
 # --- waits ----------------------------------------------------------------------------------------------
 
 
-async def test_waits_are_found_by_how_their_ids_begin_also_when_they_are_decided(store: Store) -> None:
+async def test_waits_are_found_by_id_prefix_even_if_decided(store: Store) -> None:
     await create(store)
     writer = await claim(store)
     opened = [wait_row("wab1"), wait_row("wab2"), wait_row("wac"), wait_row("wab3", tenant="there")]
@@ -495,7 +495,7 @@ async def test_a_wait_is_decided_once(store: Store) -> None:
         await store.complete_wait("nothing", {}, "me", 0.0)
 
 
-async def test_an_answer_marks_the_run_for_its_driver_or_for_whoever_comes(store: Store) -> None:
+async def test_an_answer_marks_the_run_for_its_driver_or_the_next_one(store: Store) -> None:
     await create(store)
     writer = await claim(store)
     await store.append(writer.batch(*driven(), opened=[wait_row(), wait_row("w2")], row=as_row("running")))
@@ -513,7 +513,7 @@ async def test_an_answer_marks_the_run_for_its_driver_or_for_whoever_comes(store
 
 @pytest.mark.parametrize("closed", [False, True])
 async def test_each_refusal_of_an_answer_says_why(closed: bool, store: Store) -> None:
-    """Whether or not the run has noticed meanwhile."""
+    """Whether or not the run has noticed in the meantime."""
     await create(store)
     writer = await claim(store)
     waits = [wait_row("expired", expires=10.0), wait_row("answered"), wait_row("cancelled")]
@@ -533,7 +533,7 @@ async def test_each_refusal_of_an_answer_says_why(closed: bool, store: Store) ->
             await store.complete_wait(wait, {}, "me", 11.0)
 
 
-async def test_expiry_marks_what_is_over_and_nothing_else(store: Store) -> None:
+async def test_expiry_marks_only_expired_waits(store: Store) -> None:
     await create(store)
     opened = [wait_row("soon", expires=10.0), wait_row("later", expires=20.0), wait_row("never")]
     await store.append((await claim(store)).batch(*driven(), opened=opened))
@@ -561,7 +561,7 @@ async def test_signals_wait_in_order_until_they_are_taken(store: Store) -> None:
     assert (await store.claim("run", "d1", 1.0)).signals == rest
 
 
-async def test_a_cancel_closes_what_is_open(store: Store) -> None:
+async def test_a_cancel_closes_open_waits(store: Store) -> None:
     await create(store)
     await store.append((await claim(store)).batch(*driven(), opened=[wait_row()]))
     await store.signal(Signal("run", "cancel", {"reason": "enough"}, "you"))
@@ -571,7 +571,7 @@ async def test_a_cancel_closes_what_is_open(store: Store) -> None:
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled", "expired"])
-async def test_an_ended_run_takes_no_signal_but_a_retry(status: RunStatus, store: Store) -> None:
+async def test_an_ended_run_accepts_only_a_retry(status: RunStatus, store: Store) -> None:
     await create(store)
     writer = await claim(store)
     await store.release(writer.batch(RunFinished(status), row=as_row(status)), unless_news=False)
@@ -594,7 +594,7 @@ async def test_an_ended_run_takes_no_signal_but_a_retry(status: RunStatus, store
     assert await store.ready(0.0, "d2") == ["run"]
 
 
-async def test_a_late_outcome_lies_beside_its_question(store: Store) -> None:
+async def test_a_late_outcome_is_attached_to_its_question(store: Store) -> None:
     await create(store)
     writer = await claim(store)
     doubt = wait_row("w", kind="in_doubt", details={"attempt": 1})
@@ -610,7 +610,7 @@ async def test_a_late_outcome_lies_beside_its_question(store: Store) -> None:
 # --- what is to be done ---------------------------------------------------------------------------------
 
 
-async def test_ready_are_new_runs_and_those_whose_driver_is_gone(store: Store) -> None:
+async def test_new_runs_and_runs_of_lost_drivers_are_ready(store: Store) -> None:
     for run in ("new", "held", "paused"):
         await create(store, run)
     await store.append((await claim(store, "held", "d1", 0.0)).batch(*driven(), row=as_row("running", "held")))
@@ -634,7 +634,7 @@ WAITS: dict[str, RunStatus] = {
 
 
 async def taken_up(store: Store, why: str) -> RecordWriter:
-    """A run that waited or had failed, and that a driver has just claimed for what came."""
+    """A run that waited or had failed, and that a driver has just claimed because of news."""
     await create(store)
     writer = await claim(store, driver="d0")
     ended = WAITS[why] == "failed"
@@ -656,7 +656,7 @@ async def taken_up(store: Store, why: str) -> RecordWriter:
 
 
 @pytest.mark.parametrize("why", WAITS)
-async def test_what_a_killed_driver_had_claimed_is_ready_whatever_it_was_claimed_for(why: str, store: Store) -> None:
+async def test_runs_claimed_by_a_killed_driver_are_ready_for_any_reason(why: str, store: Store) -> None:
     await taken_up(store, why)
     assert (await store.run("run")).status == WAITS[why], "the driver has written nothing"
     await killed(store, "d1")
@@ -671,15 +671,15 @@ async def test_what_a_killed_driver_had_claimed_is_ready_whatever_it_was_claimed
 
 
 @pytest.mark.parametrize("why", WAITS)
-async def test_what_a_driver_gives_up_without_a_word_is_still_to_be_done(why: str, store: Store) -> None:
-    """As when it was interrupted, or could not read a secret, before it had written anything."""
+async def test_work_that_a_driver_gives_up_silently_is_still_pending(why: str, store: Store) -> None:
+    """For example, it was interrupted or could not read a secret before it had written anything."""
     writer = await taken_up(store, why)
     assert await store.release(Batch("run", writer.epoch, []), unless_news=False)
     assert (await store.run("run")).driver == ""
     assert await store.ready(11.0, "d2") == ["run"]
 
 
-async def test_an_ended_run_that_somebody_looked_into_is_not_ready(store: Store) -> None:
+async def test_an_ended_run_that_was_claimed_is_not_ready(store: Store) -> None:
     await create(store)
     writer = await claim(store)
     await store.release(writer.batch(RunFinished("completed"), row=as_row("completed")), unless_news=False)
@@ -692,7 +692,7 @@ async def test_an_ended_run_that_somebody_looked_into_is_not_ready(store: Store)
     assert await store.ready(0.0, "d3") == []
 
 
-async def test_what_a_store_gives_out_is_nobodys_to_change(store: Store) -> None:
+async def test_values_returned_by_a_store_are_copies(store: Store) -> None:
     await create(store)
     writer = await claim(store)
     await store.append(writer.batch(*driven(), opened=[wait_row(details={"a": 1})], steps=[StepRow("", "1", 1, seq=2)]))
@@ -715,7 +715,7 @@ async def test_a_closed_store_says_so(store: Store) -> None:
 # --- what is decided for all runs ---------------------------------------------------------------------------
 
 
-async def test_what_is_kept_is_found_by_tenant_and_kind(store: Store) -> None:
+async def test_stored_decisions_are_found_by_tenant_and_kind(store: Store) -> None:
     await store.keep("a", "user", "ann", {"roles": ["viewer"]})
     await store.keep("a", "user", "bob", {"roles": []})
     await store.keep("a", "secret", "ann", {"handle": "env:X"})
@@ -724,13 +724,13 @@ async def test_what_is_kept_is_found_by_tenant_and_kind(store: Store) -> None:
     assert await store.kept("b", "secret") == {}
 
 
-async def test_what_is_kept_again_replaces_what_was(store: Store) -> None:
+async def test_storing_a_decision_again_replaces_it(store: Store) -> None:
     await store.keep("a", "trust", "server", {"digest": "1"})
     await store.keep("a", "trust", "server", {"digest": "2"})
     assert await store.kept("a", "trust") == {"server": {"digest": "2"}}
 
 
-async def test_what_is_forgotten_is_gone(store: Store) -> None:
+async def test_a_forgotten_decision_is_gone(store: Store) -> None:
     await store.keep("a", "user", "ann", {})
     assert await store.forget("a", "user", "ann")
     assert not await store.forget("a", "user", "ann")

@@ -1,4 +1,4 @@
-"""A fresh process whose first requests over HTTP, or to models, come while the library is still being imported."""
+"""A new process whose first HTTP or model requests arrive while the library is still being imported."""
 
 from __future__ import annotations
 

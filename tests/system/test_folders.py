@@ -1,4 +1,4 @@
-"""The folders of the user, by the conventions of the platform."""
+"""The user's folders, by platform convention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that come while a library is being imported wait for all of it."""
+"""Requests that arrive while a library is being imported wait until it is complete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_first_requests_of_a_process_that_come_together_all_succeed(way: str
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-async def test_a_library_that_is_not_there_is_an_import_error_each_time() -> None:
+async def test_a_missing_library_is_an_import_error_each_time() -> None:
     for _ in range(2):
         with pytest.raises(ImportError):
             await lazy_imports.load("cuebook_has_no_such_module")

@@ -1,4 +1,4 @@
-"""Which hosts are this machine."""
+"""Hosts that refer to this machine."""
 
 from __future__ import annotations
 

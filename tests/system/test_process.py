@@ -1,4 +1,4 @@
-"""Whether a driver's process lives is said only where it is certain."""
+"""Whether a driver's process is alive is reported only if it is certain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process numbers
 
 @pytest.fixture
 def ended() -> tuple[int, str]:
-    """The number and birth of a process that has ended."""
+    """The id and start time of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     born = birth_of(process.pid)
     process.communicate(b"\n")
@@ -37,11 +37,11 @@ def test_a_later_process_with_its_number_is_another_one() -> None:
     assert lives(this_host(), os.getpid(), "") is None, "where births are unknown, heartbeats decide"
 
 
-def test_nothing_is_said_of_another_host(ended: tuple[int, str]) -> None:
+def test_a_process_on_another_host_is_unknown(ended: tuple[int, str]) -> None:
     assert lives("elsewhere", *ended) is None
 
 
-def test_somebody_elses_process_may_be_alive() -> None:
+def test_another_users_process_may_be_alive() -> None:
     assert lives(this_host(), 1, birth_of(1)) is True
 
 
@@ -57,7 +57,7 @@ def test_a_process_that_ended_and_was_not_waited_for_is_dead() -> None:
     ("machine", "boot", "lived"),
     [("m", "before", False), ("m", "", None), ("other", "before", None), ("", "now", None)],
 )
-def test_nothing_lived_through_a_start_of_the_machine(
+def test_no_process_survives_a_reboot(
     machine: str, boot: str, lived: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "this_host", lambda: "node|m|now|pid:[1]|time:[1]")

@@ -270,7 +270,7 @@ def _bounded(library: Any, lenient: bool, patterned: bool) -> Any:
             if name in known or any(matches(wanted, name) is not False for wanted in patterns):
                 continue
             if allowed is False:
-                yield ValidationError(f"{name!r} is unexpected")
+                yield ValidationError(f"{name!r} is not expected")
             else:
                 yield from validator.descend(value, allowed, path=name)
 

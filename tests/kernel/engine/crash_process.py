@@ -1,9 +1,8 @@
 """A process that drives a run and kills itself at its N-th write: `crash_process.py FOLDER RUN WHEN N [slow]`.
 
-WHEN is `before` (the commit does not happen) or `after` (it happened, and nobody was told). One that is not killed, as with
-N 0, says at its end how many writes there were. With `slow`, every commit takes its time on the writer's thread, while the
-program goes on. Each record that the process was told of is noted in the file `told`, so that the test can see that none of
-those is lost.
+WHEN is `before` (the commit does not happen) or `after` (it happens, but is not acknowledged). A process that is not killed,
+as with N 0, prints the number of writes when it ends. With `slow`, every commit takes some time on the writer's thread while
+the program continues. The process notes each acknowledged record in the file `told`, so the test can check that none is lost.
 """
 
 from __future__ import annotations

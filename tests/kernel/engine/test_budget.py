@@ -1,4 +1,4 @@
-"""A budget is checked before a model is asked, against the most that the call may use, and before anything is done."""
+"""Budgets are checked before a model is asked, against the maximum that the call may use, and before any other effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.programs import PROGRAMS, EchoModel, append, begin, engine_on
 
 
 class Priced(EchoModel):
-    """An echo that may use a hundred tokens, and tells beforehand what it may cost."""
+    """An echo that may use a hundred tokens and estimates its cost in advance."""
 
     def estimate(self, effect: AskModel, settings: Settings) -> Estimate:
         return Estimate(10, 90, self.cost)
@@ -61,7 +61,7 @@ async def test_a_call_that_fits_is_made(budget: Budget, cost: float | None, stor
         (Budget(seconds=0), 1.0, "seconds"),
     ],
 )
-async def test_a_call_that_may_not_fit_is_asked_about_first(
+async def test_a_call_that_may_exceed_the_budget_needs_approval_first(
     budget: Budget, cost: float | None, code: str, store: Store
 ) -> None:
     model = Priced(cost=cost)
@@ -71,14 +71,12 @@ async def test_a_call_that_may_not_fit_is_asked_about_first(
     assert wait.details == {"code": code}
 
 
-async def test_an_unknown_price_may_be_accepted_beforehand(store: Store) -> None:
+async def test_an_unknown_price_may_be_accepted_in_advance(store: Store) -> None:
     assert (await driven(store, Priced(cost=None), Budget(money=1.0), unknown_cost=True)).status == "completed"
 
 
 @pytest.mark.parametrize("budget", [Budget(tokens=7), Budget(money=1.0)])
-async def test_a_budget_that_is_used_up_is_used_up_also_where_nobody_can_tell_what_a_call_takes(
-    budget: Budget, store: Store
-) -> None:
+async def test_a_spent_budget_stays_spent_even_if_the_size_of_a_call_is_unknown(budget: Budget, store: Store) -> None:
     def start(state: Any) -> Program[Any]:
         yield AskModel("?")
         yield AskModel("?")
@@ -92,7 +90,7 @@ async def test_a_budget_that_is_used_up_is_used_up_also_where_nobody_can_tell_wh
     await engine.close()
 
 
-async def test_calls_under_way_count_as_well(store: Store) -> None:
+async def test_calls_in_progress_count_too(store: Store) -> None:
     def start(state: Any) -> Program[Any]:
         yield All(tuple(AskModel(str(number)) for number in range(5)))
 
@@ -104,7 +102,7 @@ async def test_calls_under_way_count_as_well(store: Store) -> None:
     await engine.close()
 
 
-async def test_the_time_of_the_drive_under_way_counts(store: Store, tmp_path: Path) -> None:
+async def test_the_time_of_the_current_drive_counts(store: Store, tmp_path: Path) -> None:
     class Nap:
         async def perform(self, effect: CallTool, call: Call) -> AnyOutcome:
             await asyncio.sleep(0.02)
@@ -123,7 +121,7 @@ async def test_the_time_of_the_drive_under_way_counts(store: Store, tmp_path: Pa
 
 @pytest.mark.parametrize("budget", [Budget(seconds=0.0), Budget(steps=0)])
 async def test_nothing_is_done_once_time_or_steps_are_used_up(budget: Budget, store: Store, tmp_path: Path) -> None:
-    """Also where no model is asked: a tool waits for a larger budget, and is called once it is there."""
+    """Also without a model: a tool waits for a larger budget and is then called."""
     engine = engine_on(store, tmp_path)
     PROGRAMS["one tool"] = lambda inputs: lambda state: one_tool()
     row = await engine.drive(await begin(engine, "one tool", settings=Settings(budget=budget)))
@@ -181,7 +179,7 @@ async def test_a_run_that_waits_before_a_step_can_be_cancelled(store: Store, tmp
     await engine.close()
 
 
-async def test_what_is_done_has_no_more_time_than_the_run_has_left(store: Store, tmp_path: Path) -> None:
+async def test_an_effect_gets_no_more_time_than_the_run_has_left(store: Store, tmp_path: Path) -> None:
     given: list[float] = []
 
     class Timed:
@@ -204,7 +202,7 @@ async def test_what_is_done_has_no_more_time_than_the_run_has_left(store: Store,
     await engine.close()
 
 
-async def test_what_may_be_repeated_waits_for_more_time_as_often_as_it_is_over(store: Store, tmp_path: Path) -> None:
+async def test_a_repeatable_effect_waits_for_more_time_each_time_it_runs_out(store: Store, tmp_path: Path) -> None:
     given: list[float] = []
 
     class Timed:

@@ -1,7 +1,7 @@
-"""The process is killed at the writes of a run, in the thorough form at every single one; the run is resumed and ends as
-if nothing had happened.
+"""The process is killed at a write of a run, in thorough mode at every single one; the resumed run ends as if nothing had
+happened.
 
-Counted by the effects themselves: each side effect appends a line to a file.
+Effects count themselves: each side effect appends a line to a file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHILD = "tests.kernel.engine.crash_process"
 
 
 async def settle(engine: Engine, folder: Path, run: str) -> tuple[str, int]:
-    """Drives a run to its end as a careful person would; gives its status and how often something was in doubt."""
+    """Drives a run to its end as a careful person would; returns its status and how often an effect was in doubt."""
     doubts = 0
     for _ in range(20):
         row = await served(engine, run)
@@ -48,7 +48,7 @@ async def settle(engine: Engine, folder: Path, run: str) -> tuple[str, int]:
 
 
 async def served(engine: Engine, run: str) -> RunRow:
-    """The run when it waits or has ended, taken forward only where a server would do so by itself."""
+    """Drives the run until it waits or ends, only as far as a server would by itself."""
     row = await engine.store.run(run)
     waits = row.status in WAITING and not row.driver and await engine.store.waits(run=run)
     if row.status not in ENDED and not waits:
@@ -61,13 +61,13 @@ async def served(engine: Engine, run: str) -> RunRow:
 
 
 async def planned_before(engine: Engine, run: str, line: str) -> int:
-    """How often the line was written by the run this one was forked from."""
+    """How often the parent run wrote the line."""
     row = await engine.store.run(run)
     return 1 if row.parent and line in ("two", "three") else 0
 
 
 async def picture(store: Store, engine: Engine, run: str) -> dict[str, Any]:
-    """What must be equal however often the process died."""
+    """Everything that must be the same however often the process was killed."""
     row = await store.run(run)
     entries = [entry async for entry in engine.entries(run)]
     finished = [entry.event for entry in entries if isinstance(entry.event, RunFinished)]
@@ -84,7 +84,7 @@ async def picture(store: Store, engine: Engine, run: str) -> dict[str, Any]:
 
 
 async def prepare(folder: Path, shape: str) -> str:
-    """Begins the run in the test's own process and answers what it asks first, so that the child has work to do."""
+    """Starts the run in the test process and answers its first question, so that the child has work to do."""
     store = SqliteStore(folder / "store.db")
     engine = engine_on(store, folder)
     run = await begin(engine, {"answered": "everything", "forked": "everything"}.get(shape, shape))
@@ -118,14 +118,14 @@ async def undisturbed(folder: Path, shape: str) -> tuple[dict[str, Any], Counter
 
 
 def writes(child: str, folder: Path, run: str, *more: str) -> range:
-    """The numbers of the writes that a child makes where it does not die, and one more, at which none dies."""
+    """The numbers of the writes of a child that is not killed, and one more."""
     code, written, said = run_child(child, folder, run, "before", 0, *more)
     assert code == 0, said
     return range(1, int(written) + 2)
 
 
 def die(child: str, folder: Path, run: str, when: str, number: int, *more: str) -> bool:
-    """Whether the child really died at that write; False once there are no more writes to die at."""
+    """Whether the child was killed at that write; False if there are no more writes."""
     code, _, said = run_child(child, folder, run, when, number, *more)
     assert code in (0, -9), said
     return code == -9
@@ -169,11 +169,11 @@ async def test_killed_at_every_write(shape: str, when: str, disk: str, tmp_path:
 
 
 ENDS = {"answer": "completed", "expiry": "expired", "cancel": "cancelled", "retry": "completed"}
-"""What a run is taken up for, and what it comes to."""
+"""The reason why a run is taken up, and how it ends."""
 
 
 async def waiting_for(folder: Path, why: str) -> str:
-    """A run that something has come for while nobody drove it."""
+    """A run that received something while no process was driving it."""
     store = SqliteStore(folder / "store.db")
     engine = engine_on(store, folder)
     settings = Settings(pause_expiry=0.001 if why == "expiry" else None)
@@ -195,8 +195,8 @@ async def waiting_for(folder: Path, why: str) -> str:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("why", ENDS)
-async def test_killed_around_its_claim_a_run_is_taken_up_by_any_server(why: str, when: str, tmp_path: Path) -> None:
-    """The first writes are a heartbeat, the claim, and what the run was claimed for."""
+async def test_a_run_killed_around_its_claim_is_taken_up_by_any_server(why: str, when: str, tmp_path: Path) -> None:
+    """The first writes are a heartbeat, the claim, and the reason for the claim."""
     died = 0
     for number in range(1, 5):
         folder = tmp_path / f"at{number}"

@@ -1,4 +1,4 @@
-"""The edges of driving: checkpoints in the middle, rollback that crashes, performers that misbehave, other ways taken."""
+"""Edge cases of driving: checkpoints within steps, crashes during rollback, misbehaving performers, changed programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def answer(engine: Engine) -> None:
 
 
 class Doing:
-    """A tool that does whatever the test says."""
+    """A tool that runs a function of the test."""
 
     def __init__(self, what: Callable[[], Any]) -> None:
         self.what = what
@@ -59,7 +59,7 @@ async def test_a_checkpoint_within_a_step_repeats_nothing_and_hides_no_breakpoin
     await engine.close()
 
 
-async def test_rollback_goes_on_after_a_crash_and_behind_a_checkpoint(store: Store, tmp_path: Path) -> None:
+async def test_rollback_continues_after_a_crash_and_after_a_checkpoint(store: Store, tmp_path: Path) -> None:
     held = Held()
 
     def start(state: Any) -> Program[Any]:
@@ -133,7 +133,7 @@ async def test_a_performer_that_cancels_itself_fails_its_effect(store: Store, tm
 
 
 @pytest.mark.parametrize("code", ["cancelled", "expired", "in_doubt"])
-async def test_only_the_engine_speaks_of_cancelled_and_expired(code: str, store: Store, tmp_path: Path) -> None:
+async def test_only_the_engine_reports_cancelled_and_expired(code: str, store: Store, tmp_path: Path) -> None:
     async def odd() -> Any:
         return Failed(code, "Said the tool.")
 
@@ -150,7 +150,7 @@ async def test_only_the_engine_speaks_of_cancelled_and_expired(code: str, store:
     await engine.close()
 
 
-async def test_numbers_that_are_none_do_not_reach_the_rows(store: Store) -> None:
+async def test_nan_does_not_reach_the_rows(store: Store) -> None:
     async def odd() -> Any:
         return Reply(Text("x"), usage=Usage(1, 1, cost=float("inf")))
 
@@ -165,7 +165,7 @@ async def test_numbers_that_are_none_do_not_reach_the_rows(store: Store) -> None
     await engine.close()
 
 
-async def test_another_way_is_noticed_although_a_sibling_waits(store: Store, tmp_path: Path) -> None:
+async def test_a_different_path_is_detected_while_a_sibling_waits(store: Store, tmp_path: Path) -> None:
     tool = ["append"]
 
     def working(state: Any) -> Program[Any]:
@@ -184,7 +184,7 @@ async def test_another_way_is_noticed_although_a_sibling_waits(store: Store, tmp
 
 
 @pytest.mark.parametrize("change", ["ends", "an All", "another effect"])
-async def test_an_effect_in_doubt_is_not_passed_over(change: str, store: Store, tmp_path: Path) -> None:
+async def test_an_effect_in_doubt_is_not_skipped(change: str, store: Store, tmp_path: Path) -> None:
     held, now = Held(), ["as it was"]
 
     def start(state: Any) -> Program[Any]:

@@ -142,7 +142,7 @@ async def test_an_answer_is_heard_while_another_branch_is_busy(store: Store, tmp
     await engine.close()
 
 
-async def test_a_checkpoint_spares_the_replay_of_what_came_before(store: Store, tmp_path: Path) -> None:
+async def test_a_checkpoint_avoids_replaying_earlier_records(store: Store, tmp_path: Path) -> None:
     engine = engine_on(store, tmp_path)
     await engine.drive(await begin(engine, "checkpointed", rounds=5))
     claim = await store.claim("run", engine.driver, engine.clock())
@@ -181,7 +181,7 @@ async def test_a_failed_effect_fails_the_run_and_skips_the_rest(store: Store, tm
     await engine.close()
 
 
-async def test_retry_goes_on_at_the_effect_that_failed(store: Store, tmp_path: Path) -> None:
+async def test_retry_continues_at_the_effect_that_failed(store: Store, tmp_path: Path) -> None:
     engine = engine_on(store, tmp_path)
     await engine.drive(await begin(engine, "failing"))
     await store.signal(Signal("run", "retry", {}, "me"))
@@ -203,7 +203,7 @@ async def test_retry_of_the_whole_step_does_it_all_again(store: Store, tmp_path:
     await engine.close()
 
 
-async def test_retry_is_for_what_has_failed_and_once(store: Store, tmp_path: Path) -> None:
+async def test_only_a_failed_run_can_be_retried_and_only_once(store: Store, tmp_path: Path) -> None:
     engine = engine_on(store, tmp_path)
     await begin(engine, "failing")
     with pytest.raises(Refused, match="is pending"):
@@ -444,7 +444,7 @@ async def test_two_drivers_never_drive_one_run(store: Store, tmp_path: Path) -> 
 async def test_a_driver_that_wakes_up_late_is_fenced_and_its_outcome_is_shown(
     store: Store, tmp_path: Path, asked: str
 ) -> None:
-    """Whether somebody is asked what became of the effect before the outcome comes, or after that."""
+    """The question about the effect is asked either before or after the outcome arrives."""
     from cuebook.kernel.errors import Fenced
 
     held = Held()
@@ -540,7 +540,7 @@ async def test_a_doubt_remains_when_its_run_is_cancelled_and_retried(asked: bool
     await engine.close()
 
 
-async def test_a_doubt_outlives_whatever_ends_its_run(
+async def test_a_doubt_remains_however_its_run_ends(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Held()
@@ -573,7 +573,7 @@ async def test_a_doubt_outlives_whatever_ends_its_run(
 
 @pytest.mark.parametrize("cancels", [1, 2])
 @pytest.mark.parametrize(("decision", "step"), [("done", "completed"), ("repeat", "in_doubt"), ("stop", "in_doubt")])
-async def test_what_was_said_of_a_doubt_counts_although_its_run_is_cancelled(
+async def test_a_decision_about_a_doubt_counts_even_if_its_run_is_cancelled(
     decision: str, step: str, cancels: int, store: Store, tmp_path: Path
 ) -> None:
     held = Held()
@@ -603,7 +603,7 @@ async def test_what_was_said_of_a_doubt_counts_although_its_run_is_cancelled(
     await engine.close()
 
 
-async def test_what_is_declared_idempotent_is_repeated(store: Store, tmp_path: Path) -> None:
+async def test_an_idempotent_effect_is_repeated(store: Store, tmp_path: Path) -> None:
     held, cleared = Held(), []
 
     async def clear() -> None:
@@ -630,7 +630,7 @@ async def test_what_is_declared_idempotent_is_repeated(store: Store, tmp_path: P
 # --- determinism ----------------------------------------------------------------------------------------
 
 
-async def test_a_program_that_changed_its_mind_is_named(store: Store, tmp_path: Path) -> None:
+async def test_a_program_that_deviates_from_its_journal_is_reported(store: Store, tmp_path: Path) -> None:
     tools = ["first"]
 
     def start(state: Any) -> Program[Any]:
@@ -669,7 +669,7 @@ async def test_a_defect_in_a_program_fails_its_run_with_a_place(store: Store, tm
     await engine.close()
 
 
-async def test_what_cannot_be_stored_is_a_failure_of_the_effect(store: Store, tmp_path: Path) -> None:
+async def test_an_outcome_that_cannot_be_stored_fails_its_effect(store: Store, tmp_path: Path) -> None:
     class Odd:
         async def perform(self, effect: Any, call: Any) -> Any:
             return ToolResult(object())
@@ -707,7 +707,7 @@ async def test_observers_see_records_after_they_are_durable_and_never_harm(store
 
 
 class UpTo:
-    """Stops a reply at a word, and holds back the last characters until it knows that they are not its beginning."""
+    """Stops a reply at a word; holds back the last characters while they may be the beginning of that word."""
 
     def __init__(self, word: str) -> None:
         self.word, self.held = word, ""
@@ -748,7 +748,7 @@ async def test_a_watch_releases_text_and_stops_a_reply(store: Store, tmp_path: P
 
 
 class Priced:
-    """An echo that can tell beforehand what it may cost."""
+    """An echo that can estimate its cost in advance."""
 
     def __init__(self, cost: float | None) -> None:
         self.cost = cost
@@ -889,7 +889,7 @@ async def test_verify_finds_every_change(change: str, file_store: SqliteStore, t
 
 
 @pytest.mark.parametrize("shape", ["concurrent", "nested", "checkpointed", "failing", "undoing", "catching"])
-async def test_what_is_shown_is_what_the_journal_says_at_every_rest(shape: str, store: Store, tmp_path: Path) -> None:
+async def test_the_rows_match_the_journal_whenever_the_run_rests(shape: str, store: Store, tmp_path: Path) -> None:
     engine = engine_on(store, tmp_path)
     await begin(engine, shape)
     assert (await engine.verify("run")).problem == ""

@@ -1,4 +1,4 @@
-"""Whoever decides about an effect in doubt is shown all that would be done again."""
+"""A person who decides about an effect in doubt sees everything that would be repeated."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ SECRET = (SecretUse("env.TOKEN", "env:MINE", "Bearer {}"),)
         (RunCommand(("true",)), "run true", {"command": "true"}),
     ],
 )
-def test_an_effect_is_told_in_full(effect: Effect, words: str, parts: dict[str, str]) -> None:
+def test_an_effect_is_described_in_full(effect: Effect, words: str, parts: dict[str, str]) -> None:
     assert (words_of(effect), parts_of(effect)) == (words, parts)
 
 
-def test_what_has_no_words_of_its_own_is_shown_as_it_is() -> None:
+def test_an_effect_without_its_own_description_is_shown_as_it_is() -> None:
     effect: Any = CallNode("n", "a")
     assert words_of(effect) == effect.fingerprint
     assert '"node":"n"' in parts_of(effect)["effect"]

@@ -1,4 +1,4 @@
-"""What is written is numbered, chained, durable before it is shown; and nothing that comes meanwhile is lost."""
+"""Records are numbered, chained, and durable before they are shown; no news is lost in the meantime."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cuebook.stores import group_commit
 from tests.support.programs import PROGRAMS, EchoModel, begin, engine_on, lines
 
 
-async def test_an_answer_that_comes_while_the_run_is_let_go_is_taken_up(store: Store, tmp_path: Path) -> None:
+async def test_an_answer_that_arrives_while_the_run_is_released_is_processed(store: Store, tmp_path: Path) -> None:
     engine = engine_on(store, tmp_path)
     release = store.release
     answered: list[Any] = []
@@ -51,10 +51,10 @@ async def eventually_one(store: Store) -> list[Any]:
 
 @pytest.mark.parametrize("thread", [False, True])
 @pytest.mark.parametrize("what", ["answer", "cancel"])
-async def test_nothing_that_is_heard_while_the_run_is_let_go_is_lost(
+async def test_no_news_is_lost_while_the_run_is_released(
     what: str, thread: bool, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever turn of the event loop it comes in: the run goes on, or it is ready to."""
+    """In whichever iteration of the event loop it arrives, the run continues or is ready to."""
     if thread:
         monkeypatch.setattr(group_commit, "SLOW", -10.0)
     for turns in range(12):
@@ -90,7 +90,7 @@ async def test_nothing_that_is_heard_while_the_run_is_let_go_is_lost(
 
 
 @pytest.mark.parametrize("length", [10, 5000])
-async def test_what_no_store_can_keep_is_a_failure_of_its_effect(length: int, store: Store) -> None:
+async def test_an_outcome_that_no_store_can_hold_fails_its_effect(length: int, store: Store) -> None:
     class Halves:
         async def perform(self, effect: RunCommand, call: Call) -> AnyOutcome:
             return CommandResult(0, Text("x" * length + "\ud83d"))
@@ -108,7 +108,7 @@ async def test_what_no_store_can_keep_is_a_failure_of_its_effect(length: int, st
 
 
 @pytest.mark.parametrize("where", ["prompt", "context"])
-async def test_what_no_store_can_keep_is_not_shown_to_a_model(where: str, store: Store) -> None:
+async def test_text_that_no_store_can_hold_is_not_sent_to_a_model(where: str, store: Store) -> None:
     def start(state: Any) -> Program[Any]:
         yield AskModel("\ud83d") if where == "prompt" else AskModel("?", EMPTY.add("user", "\ud83d"))
 
@@ -142,7 +142,7 @@ async def test_a_context_is_stored_block_by_block_once(store: Store, tmp_path: P
     await engine.close()
 
 
-async def test_a_write_that_fails_ends_the_drive_and_the_next_one_goes_on(store: Store, tmp_path: Path) -> None:
+async def test_a_failed_write_ends_the_drive_and_the_next_drive_continues(store: Store, tmp_path: Path) -> None:
     engine = engine_on(store, tmp_path)
     await begin(engine, "everything")
     append, broken = store.append, [True]

@@ -1,4 +1,4 @@
-"""A performer that prepares: what it needs is made ready while the intent is written, and nothing acts before it is."""
+"""Performers that prepare: preparation runs while the intent is written, and nothing acts before that is done."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.programs import begin
 
 
 class Prepared:
-    """Notes what the store holds when it is told to begin."""
+    """Notes the content of the store when it begins."""
 
     prepares: Literal[True] = True
 
@@ -42,7 +42,7 @@ class Prepared:
 
 
 class Failing(SqliteStore):
-    """Refuses the first batch that holds an intent."""
+    """Refuses the first batch that contains an intent."""
 
     error: Exception
 
@@ -59,7 +59,7 @@ async def kinds(store: Store) -> list[str]:
 
 
 async def doubts(engine: Engine) -> list[bool]:
-    """Of each outcome that failed, whether it may have happened all the same."""
+    """For each failed outcome, whether the effect may have happened nevertheless."""
     outcomes = [entry.event.outcome async for entry in engine.entries("run") if isinstance(entry.event, Performed)]
     return [bool(one.details.get("in_doubt")) for one in outcomes if isinstance(one, Failed)]
 
@@ -96,7 +96,7 @@ async def test_the_intent_is_on_record_before_it_acts_and_not_before_it_is_ready
     await engine.close()
 
 
-async def test_one_that_never_begins_has_its_intent_before_its_outcome(store: Store) -> None:
+async def test_an_effect_that_never_begins_has_its_intent_before_its_outcome(store: Store) -> None:
     engine = engine_of(store, Prepared(store, begins=False))
     row = await engine.drive(await begin(engine, "calling"))
     assert row.status == "failed"
@@ -149,7 +149,7 @@ async def test_a_cancel_while_the_intent_is_written_leaves_it_on_record(tmp_path
     await store.close()
 
 
-async def test_what_is_cancelled_while_it_is_made_ready_was_never_meant(store: Store) -> None:
+async def test_an_effect_cancelled_during_preparation_has_no_intent(store: Store) -> None:
     ready = asyncio.Event()
 
     class Slow(Prepared):
@@ -169,7 +169,7 @@ async def test_what_is_cancelled_while_it_is_made_ready_was_never_meant(store: S
     await engine.close()
 
 
-async def test_an_outcome_that_is_being_written_is_no_doubt_for_who_cancels_at_once(tmp_path: Path) -> None:
+async def test_an_outcome_being_written_is_not_in_doubt_after_an_immediate_cancel(tmp_path: Path) -> None:
     class Slow(SqliteStore):
         def append(self, batch: Batch) -> asyncio.Future[None]:
             if any(record.kind == "Performed" for record in batch.records):

@@ -1,4 +1,4 @@
-"""Processes killed at random moments, again and again, on one run. `make chaos` does it for longer."""
+"""Processes that drive one run are killed repeatedly at random moments. `make chaos` does it for longer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def drive_and_kill(folder: Path, run: str, after: float) -> None:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("shape", ["answered", "concurrent", "checkpointed", "nested"])
-async def test_killed_again_and_again(shape: str, tmp_path: Path) -> None:
+async def test_a_run_survives_repeated_kills(shape: str, tmp_path: Path) -> None:
     (tmp_path / "undisturbed").mkdir()
     wanted, wanted_lines = await undisturbed(tmp_path / "undisturbed", shape)
     for number in range(ROUNDS):

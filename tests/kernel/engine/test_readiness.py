@@ -1,4 +1,4 @@
-"""What a run lacks where it is driven: it waits for that before it does anything, and continues once it is there."""
+"""A run waits for missing preparations, such as secrets, before it does anything, and continues once they are available."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.programs import PROGRAMS, begin, performers
 
 
 class Shelf:
-    """What is lacking, changed by tests; counts how often it was looked for."""
+    """The missing part, which tests change; counts how often it was requested."""
 
     def __init__(self) -> None:
         self.lacks = ""
@@ -44,7 +44,7 @@ async def resumed(store: Store, engine: Engine) -> RunRow:
     return await engine.drive("run")
 
 
-async def test_nothing_is_done_until_it_is_there(store: Store, tmp_path: Path, shelf: Shelf) -> None:
+async def test_nothing_is_done_until_the_missing_part_is_available(store: Store, tmp_path: Path, shelf: Shelf) -> None:
     shelf.lacks = "a"
     engine = engine_of(store, tmp_path, shelf)
     row = await engine.drive(await begin(engine, "counting", n=3))
@@ -63,14 +63,14 @@ async def test_nothing_is_done_until_it_is_there(store: Store, tmp_path: Path, s
     await engine.close()
 
 
-async def test_it_is_looked_for_once_for_each_drive(store: Store, tmp_path: Path, shelf: Shelf) -> None:
+async def test_preparation_happens_once_per_drive(store: Store, tmp_path: Path, shelf: Shelf) -> None:
     engine = engine_of(store, tmp_path, shelf)
     await engine.drive(await begin(engine, "counting", n=20))
     assert shelf.looks == 1
     await engine.close()
 
 
-async def test_an_answer_that_comes_meanwhile_ends_the_wait_where_nothing_lacks(
+async def test_an_answer_in_the_meantime_ends_the_wait_if_nothing_is_missing(
     store: Store, tmp_path: Path, shelf: Shelf
 ) -> None:
     engine = engine_of(store, tmp_path, shelf)
@@ -94,7 +94,7 @@ async def test_an_answer_that_comes_meanwhile_ends_the_wait_where_nothing_lacks(
     await engine.close()
 
 
-async def test_a_run_that_is_cancelled_meanwhile_ends(store: Store, tmp_path: Path, shelf: Shelf) -> None:
+async def test_a_run_that_is_cancelled_in_the_meantime_ends(store: Store, tmp_path: Path, shelf: Shelf) -> None:
     shelf.lacks = "a"
     engine = engine_of(store, tmp_path, shelf)
     await engine.drive(await begin(engine, "counting", n=3))
@@ -109,7 +109,7 @@ async def test_a_run_that_is_cancelled_meanwhile_ends(store: Store, tmp_path: Pa
     await engine.close()
 
 
-async def test_a_run_that_was_cancelled_before_waits_for_nothing(store: Store, tmp_path: Path, shelf: Shelf) -> None:
+async def test_a_run_that_was_already_cancelled_waits_for_nothing(store: Store, tmp_path: Path, shelf: Shelf) -> None:
     engine = engine_of(store, tmp_path, shelf)
     row = await engine.drive(await begin(engine, "everything"))
     assert row.status == "awaiting_input"
@@ -122,7 +122,7 @@ async def test_a_run_that_was_cancelled_before_waits_for_nothing(store: Store, t
     await engine.close()
 
 
-async def test_a_fork_waits_for_itself(store: Store, tmp_path: Path, shelf: Shelf) -> None:
+async def test_a_fork_has_its_own_wait(store: Store, tmp_path: Path, shelf: Shelf) -> None:
     engine = engine_of(store, tmp_path, shelf)
     await engine.drive(await begin(engine, "everything", settings=Settings()))
     shelf.lacks = "a"
@@ -139,7 +139,7 @@ async def test_a_fork_waits_for_itself(store: Store, tmp_path: Path, shelf: Shel
     await engine.close()
 
 
-async def test_what_has_expired_ends_without_it(store: Store, tmp_path: Path, shelf: Shelf) -> None:
+async def test_an_expired_run_ends_without_the_missing_part(store: Store, tmp_path: Path, shelf: Shelf) -> None:
     engine = engine_of(store, tmp_path, shelf)
     await engine.drive(await begin(engine, "everything", settings=Settings(pause_expiry=60)))
     shelf.lacks, shelf.now = "a", 1060.0

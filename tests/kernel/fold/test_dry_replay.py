@@ -1,4 +1,4 @@
-"""A rehearsal runs a program on its journal alone, and says where it leads."""
+"""A dry replay runs a program on its journal alone and returns its result."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_pause_with_overrides_is_rehearsed_with_them(store: Store, tmp_p
 
 
 @pytest.mark.parametrize("change", ["result", "way", "early end", "failure"])
-async def test_a_program_that_has_changed_is_found_out(change: str, store: Store, tmp_path: Path) -> None:
+async def test_a_changed_program_is_detected(change: str, store: Store, tmp_path: Path) -> None:
     changed: list[str] = []
 
     def start(state: Any) -> Program[Any]:

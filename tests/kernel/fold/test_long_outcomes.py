@@ -1,4 +1,4 @@
-"""Long texts that come back from the world are there for the program, and for whoever reads the journal later."""
+"""Long texts in outcomes are available to the program and to later readers of the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A journal is whole and its own run's: what the chain alone does not show is found as well."""
+"""A journal is complete and belongs to its run: problems that the chain alone does not show are detected too."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ def problem_of(journal: list[Record], **said: str) -> str:
     return verdict.problem
 
 
-# --- whose it is ------------------------------------------------------------------------------------------------------
+# --- its owner ------------------------------------------------------------------------------------------------------
 
 
-def test_a_journal_is_that_of_the_run_it_says() -> None:
+def test_a_journal_belongs_to_the_run_it_names() -> None:
     assert problem_of(records(BEGUN, Driven("a"))) == ""
 
 
 @pytest.mark.parametrize("field", ["run", "tenant", "owner", "name"])
-def test_whoever_says_otherwise_is_found_out(field: str) -> None:
+def test_a_false_identity_is_detected(field: str) -> None:
     expected = f"the journal says {field} '{SAID[field]}', not 'mallory'"
     assert problem_of(records(BEGUN, Driven("a")), **{field: "mallory"}) == expected
 
 
-def test_a_record_passed_off_as_another_runs_is_found() -> None:
+def test_a_record_of_another_run_is_detected() -> None:
     first, second = records(BEGUN, Driven("a"))
     verdict = belongs([first, msgspec.structs.replace(second, run="other")], verify([first, second]), SAID)
     assert (verdict.broken_at, verdict.problem) == (2, "the record belongs to another run")
 
 
-def test_a_fork_is_its_own_run_and_somebody_elses() -> None:
+def test_a_fork_is_a_separate_run_and_may_have_another_owner() -> None:
     fork = Forked("run", "", "", "2", 1, run="child", tenant="here", owner="ada", name="tea.md")
     inherited, began, driven = records(BEGUN, fork, Driven("a"))
     journal = [inherited, *(msgspec.structs.replace(one, run="child") for one in (began, driven))]
@@ -64,22 +64,22 @@ def test_a_fork_is_its_own_run_and_somebody_elses() -> None:
 
 
 @pytest.mark.parametrize("journal", [[], records(Driven("a"))])
-def test_a_journal_without_a_beginning_is_none(journal: list[Record]) -> None:
+def test_a_journal_without_a_beginning_is_invalid(journal: list[Record]) -> None:
     assert problem_of(journal) == "the beginning of the run is missing"
 
 
-def test_a_journal_that_does_not_say_is_not_compared() -> None:
-    """One that an older version wrote, or whose beginning was purged."""
+def test_a_journal_without_an_identity_is_not_compared() -> None:
+    """A journal that an older version wrote, or whose beginning was purged."""
     first, second = records(BEGUN, Driven("a"))
     assert problem_of(records(RunStarted({}), Driven("a")), owner="mallory") == ""
     assert problem_of([purged(first), second], owner="mallory") == ""
 
 
-# --- whether it is whole ----------------------------------------------------------------------------------------------
+# --- its completeness ----------------------------------------------------------------------------------------------
 
 
 async def ended(store: Store, folder: Path, *, waits: bool = False) -> None:
-    """A run that has come to its end or waits, and a fork of it."""
+    """A run that has ended or waits, and a fork of it."""
     engine = engine_on(store, folder)
     row = await engine.drive(await begin(engine, "everything"))
     while not waits and row.status != "completed":
@@ -123,7 +123,7 @@ CHILD = "(SELECT key FROM runs WHERE id = 'child')"
         ("child", f"DELETE FROM records WHERE run = {CHILD} AND kind = 'RunFinished'", "missing at the end"),
     ],
 )
-async def test_a_store_that_was_changed_beside_the_chain_shows(
+async def test_a_change_outside_the_chain_is_detected(
     run: str, change: str, problem: str, file_store: SqliteStore, tmp_path: Path
 ) -> None:
     await ended(file_store, tmp_path)
@@ -131,13 +131,15 @@ async def test_a_store_that_was_changed_beside_the_chain_shows(
     assert problem in await verified(file_store, tmp_path, change, run)
 
 
-async def test_a_run_that_waits_cannot_lose_its_end_either(file_store: SqliteStore, tmp_path: Path) -> None:
+async def test_missing_records_of_a_waiting_run_are_detected_too(file_store: SqliteStore, tmp_path: Path) -> None:
     await ended(file_store, tmp_path, waits=True)
     found = await verified(file_store, tmp_path, "DELETE FROM records WHERE kind = 'Suspended'")
     assert "records are missing at the end" in found
 
 
-async def test_a_run_that_was_cut_back_to_an_earlier_failure_shows(file_store: SqliteStore, tmp_path: Path) -> None:
+async def test_a_run_that_was_cut_back_to_an_earlier_failure_is_detected(
+    file_store: SqliteStore, tmp_path: Path
+) -> None:
     engine = engine_on(file_store, tmp_path)
     await engine.drive(await begin(engine, "failing"))
     first = [record async for record in file_store.records("run")]
@@ -148,7 +150,7 @@ async def test_a_run_that_was_cut_back_to_an_earlier_failure_shows(file_store: S
     assert "records are missing at the end" in found
 
 
-async def test_a_fork_of_a_fork_at_a_step_before_it_is_whole(store: Store, tmp_path: Path) -> None:
+async def test_a_fork_of_a_fork_at_an_earlier_step_is_complete(store: Store, tmp_path: Path) -> None:
     await ended(store, tmp_path)
     engine = engine_on(store, tmp_path)
     step = next(step for step in await store.steps("child") if step.label == "2")

@@ -1,4 +1,4 @@
-"""What a journal holds for a program that is run again: found by place, never by the order of calls."""
+"""The index of a journal for replay: records are found by place, never by the order of calls."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_outcome_is_found_by_its_place_alone() -> None:
     assert recorded.take(("", "1", 1, 1), tool.fingerprint) is None
 
 
-def test_another_effect_at_the_place_is_named() -> None:
+def test_a_different_effect_at_the_same_place_is_reported() -> None:
     recorded = Recorded(journal((Place("", "1", 1, 0), performed(CallTool("t")))), 0)
     with pytest.raises(NonDeterminism, match=r"step 1.*'CallTool t'.*'CallTool u'"):
         recorded.take(("", "1", 1, 0), "CallTool u")
@@ -80,7 +80,7 @@ def test_a_fork_may_use_another_model_but_not_another_kind() -> None:
         Recorded(entries, inherited=0).take(("", "1", 1, 0), "AskModel test/two")
 
 
-def test_something_new_while_outcomes_are_left_over_is_another_way() -> None:
+def test_a_new_effect_while_outcomes_are_left_over_is_a_deviation() -> None:
     tool = CallTool("t")
     recorded = Recorded(journal((Place("", "1", 1, 0), performed(tool))), 0)
     with pytest.raises(NonDeterminism, match="'CallTool t' at step 1, but the program now ends"):
@@ -89,7 +89,7 @@ def test_something_new_while_outcomes_are_left_over_is_another_way() -> None:
     recorded.require_spent("", "ends")
 
 
-def test_an_intent_without_outcome_is_known_but_not_a_parents() -> None:
+def test_an_intent_without_an_outcome_is_known_except_a_parents() -> None:
     entries = journal((Place("", "1", 1, 0, 2), Performing(CallTool("t"), "CallTool t")))
     assert Recorded(entries, 0).intents == {("", "1", 1, 0): 2}
     assert Recorded(entries, inherited=2).intents == {}, "a fork redoes what its parent had only begun"
@@ -110,7 +110,7 @@ def test_a_branch_begins_at_its_last_checkpoint() -> None:
     assert Recorded(entries, 0, checkpoints=False).state(BRANCH) is None
 
 
-def test_settings_are_those_of_the_start_as_edited_since() -> None:
+def test_settings_are_those_of_the_start_with_later_edits() -> None:
     recorded = Recorded(
         journal(
             (Place(), RunStarted({"a": 1}, {"model": "test/one", "max_tokens": 5})),
@@ -140,7 +140,7 @@ def test_waits_are_known_by_place_and_purpose() -> None:
     assert recorded.opened == {(("", "1", 1, 0), "budget:1"): opened}
 
 
-def test_a_performers_warning_is_no_event_of_the_program() -> None:
+def test_a_performers_warning_is_not_an_event_of_the_program() -> None:
     recorded = Recorded(
         journal((Place("", "1", 1), StepStarted("1")), (Place("", "1", 1, 0), Warned("slow", "It took long."))), 0
     )

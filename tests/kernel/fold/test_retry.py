@@ -1,4 +1,4 @@
-"""A retried run goes on at what failed; what had happened before is kept, and what was decided stays decided."""
+"""A retried run continues at the failed effect; earlier outcomes and decisions are kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def retry(engine: Engine, **payload: Any) -> RunRow:
     return await engine.drive("run")
 
 
-async def test_a_bound_is_passed_by_a_retry_and_by_no_other_one(store: Store, tmp_path: Path) -> None:
+async def test_a_retry_passes_only_the_bound_that_failed(store: Store, tmp_path: Path) -> None:
     def start(state: Any) -> Program[Any]:
         for number in range(2):
             yield StepStarted(str(number))
@@ -46,7 +46,7 @@ async def test_a_bound_is_passed_by_a_retry_and_by_no_other_one(store: Store, tm
     await engine.close()
 
 
-async def test_each_failed_branch_goes_on_and_the_finished_ones_are_kept(store: Store, tmp_path: Path) -> None:
+async def test_each_failed_branch_continues_and_finished_ones_are_kept(store: Store, tmp_path: Path) -> None:
     def worker(name: str, tool: str) -> Branch:
         def start(state: Any) -> Program[Any]:
             yield append(f"{name} begins")
@@ -90,7 +90,7 @@ def rounds(inputs: dict[str, Any]) -> Any:
 PROGRAMS["rounds"] = rounds
 
 
-async def test_a_cancel_that_was_taken_back_does_not_come_back_after_a_checkpoint(store: Store, tmp_path: Path) -> None:
+async def test_a_voided_cancel_does_not_return_after_a_checkpoint(store: Store, tmp_path: Path) -> None:
     engine = engine_on(store, tmp_path)
     await engine.drive(await begin(engine, "rounds"))
     await store.signal(Signal("run", "cancel", {}, "me"))
@@ -132,7 +132,7 @@ async def test_a_cancel_that_came_too_late_does_not_wait_for_the_retry(store: St
     await engine.close()
 
 
-async def test_the_whole_step_begins_at_its_beginning_even_behind_a_checkpoint(store: Store, tmp_path: Path) -> None:
+async def test_the_whole_step_restarts_at_its_beginning_even_after_a_checkpoint(store: Store, tmp_path: Path) -> None:
     def start(state: Any) -> Program[Any]:
         if state is None:
             yield StepStarted("1")
@@ -160,7 +160,7 @@ async def test_the_whole_step_begins_at_its_beginning_even_behind_a_checkpoint(s
 
 
 class Keys:
-    """Notes the key under which each effect is performed; fails or stands still as it is told."""
+    """Notes the key of each effect that it performs; fails or blocks as the test requires."""
 
     def __init__(self) -> None:
         self.seen: dict[str, list[str]] = {}
@@ -178,7 +178,7 @@ class Keys:
 
 
 @pytest.mark.parametrize("whole_step", [False, True])
-async def test_an_effects_key_stays_until_its_whole_step_is_done_anew(store: Store, whole_step: bool) -> None:
+async def test_an_effects_key_stays_until_its_whole_step_is_repeated(store: Store, whole_step: bool) -> None:
     def start(state: Any) -> Program[Any]:
         if state is None:
             yield CallTool("first", idempotent=True)
@@ -208,7 +208,7 @@ async def test_an_effects_key_stays_until_its_whole_step_is_done_anew(store: Sto
 
 
 @pytest.mark.parametrize("whole_step", [False, True])
-async def test_a_run_that_failed_without_an_effect_goes_on_at_its_step(
+async def test_a_run_that_failed_without_an_effect_continues_at_its_step(
     whole_step: bool, store: Store, tmp_path: Path
 ) -> None:
     fixed: list[str] = []

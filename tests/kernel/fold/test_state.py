@@ -1,4 +1,4 @@
-"""A run's row and steps are a fold of its journal: the same entries give the same picture."""
+"""A run's row and steps are a fold of its journal: the same entries produce the same rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PLAN = Planned((PlannedStep("1", "First"), PlannedStep("2", "Second")))
 
 
 class Fold:
-    """A state that is told events one after the other."""
+    """A state that receives events one after another."""
 
     def __init__(self) -> None:
         self.state, self.seq = RunState(new_row("hand")), 0
@@ -86,7 +86,7 @@ def test_what_a_failed_run_did_not_reach_is_skipped() -> None:
     assert (fold.state.row.status, fold.state.row.reason) == ("failed", "x")
 
 
-def test_a_rewind_opens_again_what_had_only_been_cut_off() -> None:
+def test_a_rewind_reopens_steps_that_were_only_cut_off() -> None:
     fold = Fold().tell(PLAN, StepStarted("1"), RunFinished("failed", error=Failed("x", "It broke.")))
     fold.tell(Rewound(3, ""), Driven("d"))
     assert (fold.status_of("1"), fold.status_of("2")) == ("running", "pending")
@@ -108,7 +108,7 @@ def test_money_is_counted_on_the_step_and_on_the_run() -> None:
     assert fold.steps["", "1", 1].model == "test/one"
 
 
-def test_a_call_without_outcome_or_price_costs_nobody_knows_what() -> None:
+def test_the_cost_of_a_call_without_outcome_or_price_is_unknown() -> None:
     assert Fold().tell(StepStarted("1"), ASKED).state.row.totals.unknown_costs == 1
     assert Fold().tell(ASKED, ASKED, reply()).state.row.totals.unknown_costs == 1, "the first attempt was lost"
     assert Fold().tell(ASKED, reply(None)).state.row.totals.unknown_costs == 1
@@ -118,7 +118,7 @@ def test_a_call_without_outcome_or_price_costs_nobody_knows_what() -> None:
     assert Fold().tell(ASKED, refused).state.row.totals.unknown_costs == 0, "it never began"
 
 
-def test_the_lost_attempts_of_a_call_that_is_free_were_free_as_well() -> None:
+def test_the_lost_attempts_of_a_free_call_were_free_too() -> None:
     third = Place("", "1", 1, attempt=3)
     began = Fold().tell(StepStarted("1"), ASKED).tell(ASKED, place=Place("", "1", 1, attempt=2))
     # Another process takes it up from the rows.
@@ -132,7 +132,7 @@ def test_the_lost_attempts_of_a_call_that_is_free_were_free_as_well() -> None:
     assert paid.state.row.totals.unknown_costs == 1, "another model was asked then"
 
 
-def test_a_call_that_is_known_to_be_free_leaves_nothing_unknown_whatever_becomes_of_it() -> None:
+def test_a_call_known_to_be_free_never_has_an_unknown_cost() -> None:
     free = ModelAsked("test/free", "", Text("?"), "AskModel", free=True)
     cancelled = Performed(Failed("cancelled", "Cancelled."), "AskModel")
     fold = Fold().tell(StepStarted("1"), free, cancelled, free, reply(0.0))
@@ -142,7 +142,7 @@ def test_a_call_that_is_known_to_be_free_leaves_nothing_unknown_whatever_becomes
     assert mixed.state.row.totals.unknown_costs == 1, "the other model was not free"
 
 
-def test_what_is_in_doubt_stays_so_when_the_run_ends() -> None:
+def test_a_step_in_doubt_stays_in_doubt_when_the_run_ends() -> None:
     doubt = Performed(Failed("cancelled", "Cancelled.", details={"in_doubt": True}), "CallTool t")
     fold = Fold().tell(StepStarted("1"), doubt, RunFinished("cancelled", error=Failed("cancelled", "Cancelled.")))
     assert fold.status_of() == "in_doubt"
@@ -206,7 +206,7 @@ def test_the_runs_model_is_the_one_it_was_started_with_until_it_is_changed() -> 
     assert fold.state.row.model == "test/two"
 
 
-def test_what_was_taken_does_not_change_with_what_is_folded_later() -> None:
+def test_changes_that_were_taken_are_not_affected_by_later_entries() -> None:
     state = RunState(new_row("any"))
     state.apply(Entry("run", 2, 1.0, Place("", "1", 1), StepStarted("1", "One")))
     row, steps, _ = state.take_changes()
@@ -227,7 +227,7 @@ def test_an_entry_that_is_not_written_leaves_nothing_behind() -> None:
     assert fold.steps["", "1", 1].totals.seconds == 2.0
 
 
-def test_steps_are_counted_once_whatever_happens_within_them() -> None:
+def test_steps_are_counted_once_regardless_of_what_happens_in_them() -> None:
     plan = Planned((PlannedStep("1"), PlannedStep("2"), PlannedStep("3")))
     fold = Fold().tell(plan, StepStarted("1"))
     row = fold.state.row
@@ -241,7 +241,7 @@ def test_steps_are_counted_once_whatever_happens_within_them() -> None:
     assert (row.count.done, row.count.total, row.count.skipped, row.totals.steps_done) == (2, 3, 1, 5)
 
 
-def test_a_retry_counts_what_it_takes_up_again() -> None:
+def test_a_retry_counts_the_steps_that_it_resumes() -> None:
     fold = Fold().tell(PLAN, StepStarted("1"), StepFinished("1"))
     begun = fold.seq + 1
     fold.tell(StepStarted("2"), RunFinished("failed", error=Failed("x", "It broke.")))

@@ -1,4 +1,4 @@
-"""The texts that a journal leads to: found through every block of a context, and held against their digests."""
+"""The texts that a journal refers to: found through every block of a context, and compared with their digests."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ async def told(tmp_path: Path) -> AsyncIterator[Told]:
     await store.close()
 
 
-def test_what_a_model_was_shown_is_found_through_its_context(told: Told) -> None:
+def test_the_input_of_a_model_is_found_through_its_context(told: Told) -> None:
     assert {"Be brief.", ODD, LONG, f"echo {LONG}"} < set(told.texts.values())
     assert len(told.texts) == 8, "four texts, and four blocks of the longer context"
 
 
-def test_a_journal_whose_texts_are_as_they_were_misses_nothing(told: Told) -> None:
+def test_a_journal_with_unchanged_texts_has_no_missing_ones(told: Told) -> None:
     verdict = verify(told.records)
     assert unchanged(told.records, verdict, told.load) == verdict
 
 
-def test_a_change_of_any_of_them_shows_and_names_the_first_record_that_leads_to_it(told: Told) -> None:
+def test_a_changed_text_is_reported_with_the_first_record_that_refers_to_it(told: Told) -> None:
     asked = [record.seq for record in told.records if record.kind == "ModelAsked"]
     verdict = verify(told.records)
     for digest, text in list(told.texts.items()):
@@ -76,11 +76,11 @@ def test_a_change_of_any_of_them_shows_and_names_the_first_record_that_leads_to_
     assert unchanged(told.records, verdict, told.load).broken_at == asked[0]
 
 
-def test_one_that_is_gone_is_named_and_breaks_nothing(told: Told) -> None:
+def test_a_missing_text_is_listed_and_breaks_nothing(told: Told) -> None:
     del told.texts[digest_of("Be brief.")]
     verdict = unchanged(told.records, verify(told.records), told.load)
     assert (verdict.broken_at, verdict.missing) == (None, (digest_of("Be brief."),))
 
 
-def test_records_that_were_purged_lead_nowhere(told: Told) -> None:
+def test_purged_records_refer_to_no_texts(told: Told) -> None:
     assert list(texts_behind(map(purged, told.records), told.load)) == []

@@ -1,7 +1,7 @@
-"""Journals recorded by each release, kept for ever: what was written once must be replayed by every later version.
+"""Journals recorded by each release and kept forever: every later version must be able to replay them.
 
-`python -m tests.kernel.journals` records those of the version at hand into a folder of its name; a release
-runs it once, and nobody edits the files afterwards.
+`python -m tests.kernel.journals` records the journals of the current version into a folder named after it; a release
+runs it once, and the files are never edited afterwards.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _ascii(value: bytes) -> str:
 
 
 async def put_into(store: Store, engine: Engine, kept: Kept) -> None:
-    """Gives a store the recorded run as if it had written it itself."""
+    """Writes the recorded run to a store as if the store had written it itself."""
     records = kept.journal()
     entries = [engine.codec.entry(record) for record in records]
     row, steps = projected(msgspec.structs.replace(kept.row, driver=""), entries)
