@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """What needs a program that this machine lacks is skipped."""
+    """Skips tests that need a program that this machine lacks."""
     for mark in item.iter_markers("needs"):
         for name in mark.args:
             require(name)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line for each reason why tests were skipped, with what to do about it."""
+    """Prints one line for each reason why tests were skipped, with advice."""
     skipped = Counter(skip_reason(report) for report in terminalreporter.stats.get("skipped", []))
     if skipped:
         terminalreporter.section("skipped tests, and why")
@@ -36,7 +36,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(params=["sqlite", "memory"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    """Every test that takes a store runs on the file and on its in-memory twin."""
+    """Runs every test that takes a store with the SQLite and the in-memory store."""
     made: Store = SqliteStore(tmp_path / "store.db") if request.param == "sqlite" else MemoryStore()
     yield made
     await made.close()
@@ -51,7 +51,7 @@ async def file_store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 @pytest.fixture
 async def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RuntimeHarness]:
-    """A runtime with everything that is real, in which commands need no approval of the policy."""
+    """A runtime with real parts, whose policy allows commands without approval."""
     from tests.support.runtime import RuntimeHarness
 
     made = RuntimeHarness(tmp_path, monkeypatch).open()
@@ -86,7 +86,7 @@ def bare_cli(tmp_path: Path) -> CommandLine:
 
 @pytest.fixture
 def bare_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder in a home where nothing is configured. It is where the process is from now on."""
+    """Changes to a working folder in a home without any configuration."""
     home, folder = tmp_path / "home", tmp_path / "work"
     home.mkdir()
     folder.mkdir()

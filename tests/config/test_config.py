@@ -1,4 +1,4 @@
-"""Configuration: files, environment and flags in rising order, and clear words for what is wrong."""
+"""Configuration: files, environment and flags in ascending order of precedence, and clear error messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cuebook.kernel.errors import BadInput
 
 
 class Machine:
-    """A home, a project and an environment of its own."""
+    """A separate home, project and environment."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.project = folder / "home", folder / "project"
@@ -55,7 +55,7 @@ def test_without_anything_there_are_defaults_and_nothing_is_created(machine: Mac
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_later_places_win_and_every_value_knows_its_own(machine: Machine) -> None:
+def test_later_sources_win_and_every_value_knows_its_origin(machine: Machine) -> None:
     machine.users.write_text('model = "a/user"\ntemperature = 0.1\nmax_tokens = 10\nprices = "p.toml"\n')
     machine.projects.write_text('# ours\nmodel = "a/project"\ntemperature = 0.2\nmax_tokens = 20\n')
     machine.environ |= {"CUEBOOK_MODEL": "a/environment", "CUEBOOK_TEMPERATURE": "0.3"}
@@ -104,7 +104,7 @@ def test_a_budget_comes_from_its_table_and_the_environment(machine: Machine) -> 
     ("written", "seconds"),
     [("90", 90.0), ('"90s"', 90.0), ('"15m"', 900.0), ('"24h"', 86400.0), ('"7d"', 604800.0), ('"never"', None)],
 )
-def test_a_pause_expires_after_a_time_or_never(machine: Machine, written: str, seconds: float | None) -> None:
+def test_a_pause_expires_after_some_time_or_never(machine: Machine, written: str, seconds: float | None) -> None:
     machine.users.write_text(f"pause_expiry = {written}\n")
     assert machine.load().get("pause_expiry") == seconds
 
@@ -129,12 +129,12 @@ def test_a_pause_expires_after_a_time_or_never(machine: Machine, written: str, s
         ("model = = 5", "this is not TOML: Invalid value."),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_the_way_out(machine: Machine, line: str, words: str) -> None:
+def test_a_mistake_is_reported_with_its_line_and_fix(machine: Machine, line: str, words: str) -> None:
     said = str(machine.refused(f"# mine\n\n{line}\n"))
     assert f"{machine.users}:3: {words}" in said
 
 
-def test_a_mistake_in_a_table_is_told_with_its_line(machine: Machine) -> None:
+def test_a_mistake_in_a_table_is_reported_with_its_line(machine: Machine) -> None:
     assert f"{machine.users}:3: there is no setting 'budget.mony'. Did you mean 'budget.money'?" in str(
         machine.refused("[budget]\n\nmony = 1\n")
     )
@@ -196,7 +196,7 @@ def test_a_wrong_provider_is_refused(machine: Machine, text: str, words: str) ->
         '[providers.ollama]\nbase_url = "http://elsewhere/v1"\n',
     ],
 )
-def test_a_projects_file_cannot_lead_a_users_key_elsewhere(machine: Machine, table: str) -> None:
+def test_a_projects_file_cannot_send_a_users_key_elsewhere(machine: Machine, table: str) -> None:
     machine.users.write_text('[providers.mine]\nbase_url = "http://127.0.0.1/v1"\nkey_env = "MINE"\n')
     assert "may not decide where keys and prompts are sent" in str(machine.refused(table, shared=True))
 
@@ -217,7 +217,7 @@ def test_a_projects_file_may_name_a_server_without_a_key(machine: Machine) -> No
         "limits.memory = 1",
     ],
 )
-def test_a_projects_file_cannot_bring_its_own_approvals_or_open_what_is_closed(machine: Machine, line: str) -> None:
+def test_a_projects_file_cannot_add_approvals_or_loosen_restrictions(machine: Machine, line: str) -> None:
     said = str(machine.refused(f"# ours\n{line}\n", shared=True))
     name = line.partition(" =")[0]
     assert f"{machine.projects}:2: a project's file may not set '{name}'." in said
@@ -227,7 +227,7 @@ def test_a_projects_file_cannot_bring_its_own_approvals_or_open_what_is_closed(m
     machine.load()
 
 
-def test_a_projects_file_cannot_choose_a_model_of_a_provider_of_its_own(machine: Machine) -> None:
+def test_a_projects_file_cannot_choose_a_model_of_its_own_provider(machine: Machine) -> None:
     provider = '[providers.evil]\nbase_url = "http://elsewhere/v1"\n'
     said = str(machine.refused(f'model = "evil/m"\n{provider}', shared=True))
     assert f"{machine.projects}:1: a project's file may not choose a model of provider 'evil'" in said
@@ -238,7 +238,7 @@ def test_a_projects_file_cannot_choose_a_model_of_a_provider_of_its_own(machine:
     assert machine.load({"model": "evil/m"}).get("model") == "evil/m"
 
 
-def test_prompts_of_a_projects_file_lie_in_the_project(machine: Machine) -> None:
+def test_prompts_of_a_projects_file_are_in_the_project(machine: Machine) -> None:
     outside = machine.home / "letters"
     outside.mkdir()
     (machine.project / "link").symlink_to(outside)
@@ -250,7 +250,7 @@ def test_prompts_of_a_projects_file_lie_in_the_project(machine: Machine) -> None
     assert machine.load().get("prompts") == outside
 
 
-def test_a_link_in_a_project_is_no_prompt_library_by_itself(machine: Machine) -> None:
+def test_a_link_in_a_project_is_not_a_default_prompt_library(machine: Machine) -> None:
     machine.projects.write_text("")
     assert machine.load().get("prompts") == machine.project / "prompts"
     (machine.project / "prompts").symlink_to(machine.home)
@@ -269,7 +269,7 @@ def test_a_projects_tool_server_runs_in_the_project(machine: Machine) -> None:
     assert machine.load().reach.servers["x"].cwd == "/srv"
 
 
-def test_a_usual_limit_above_the_most_is_refused(machine: Machine) -> None:
+def test_a_default_limit_above_the_maximum_is_refused(machine: Machine) -> None:
     said = str(machine.refused("[limits]\nseconds = 600\n"))
     assert f"{machine.users}:2: limits.seconds is 600 and limits.max_seconds is 300 (default)" in said
     assert "Raise limits.max_seconds, or lower limits.seconds." in said
@@ -279,14 +279,16 @@ def test_a_usual_limit_above_the_most_is_refused(machine: Machine) -> None:
     assert machine.load().get("limits.seconds") == 600
 
 
-def test_names_of_variables_are_written_as_their_place_wants_them(machine: Machine) -> None:
+def test_the_example_for_variable_names_suits_its_source(machine: Machine) -> None:
     machine.environ["CUEBOOK_PASS_ENV"] = "LANG, EDITOR"
     assert machine.load().get("pass_env") == ("LANG", "EDITOR")
     machine.environ["CUEBOOK_PASS_ENV"] = '["LANG"]'
-    with pytest.raises(BadInput, match=r"^CUEBOOK_PASS_ENV: pass_env must be a list of variable names, such as LANG,EDITOR,"):
+    with pytest.raises(
+        BadInput, match=r"^CUEBOOK_PASS_ENV: pass_env must be a list of variable names, such as LANG,EDITOR,"
+    ):
         machine.load()
     del machine.environ["CUEBOOK_PASS_ENV"]
-    assert 'as in ["LANG", "EDITOR"], not [1].' in str(machine.refused("pass_env = [1]\n"))
+    assert 'such as ["LANG", "EDITOR"], not [1].' in str(machine.refused("pass_env = [1]\n"))
 
 
 def test_a_file_that_is_not_utf_8_is_refused(machine: Machine) -> None:
@@ -295,7 +297,7 @@ def test_a_file_that_is_not_utf_8_is_refused(machine: Machine) -> None:
         machine.load()
 
 
-def test_a_wrong_variable_or_flag_is_named(machine: Machine) -> None:
+def test_an_invalid_variable_or_flag_is_reported(machine: Machine) -> None:
     machine.environ["CUEBOOK_MAX_TOKENS"] = "lots"
     with pytest.raises(BadInput, match=r"^CUEBOOK_MAX_TOKENS: max_tokens must be a number, not 'lots'\."):
         machine.load()

@@ -39,7 +39,7 @@ steps:
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's folder of configuration, with three servers that are trusted."""
+    """A user's configuration folder with three trusted servers."""
     made, work = tmp_path / "config" / "cuebook", tmp_path / "work"
     made.mkdir(parents=True)
     work.mkdir()
@@ -93,7 +93,7 @@ def test_two_servers_whose_tools_could_be_confused_are_refused(own: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["", " x", "x ", "x.", ".x", "a/b", 'a"b', "a*", "x" * 65, "mcp.x", "ä"])
-def test_a_name_that_could_be_read_otherwise_is_refused(name: str, own: Path) -> None:
+def test_an_ambiguous_name_is_refused(name: str, own: Path) -> None:
     (own / "cuebook.toml").write_text(f"[mcp.{name!r}]\ncommand = ['serve']\n")
     with pytest.raises(BadInput, match="cannot be the name of a tool server"):
         load_config({})

@@ -1,4 +1,4 @@
-"""Runs whose waits have expired are ended only where that is certain to perform nothing."""
+"""Runs whose waits have expired are ended only if that certainly performs nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def with_a_substitute() -> Program[str]:
     return str(answer)
 
 
-async def test_what_can_only_end_is_ended(store: Store, tmp_path: Path) -> None:
+async def test_a_run_that_can_only_end_is_ended(store: Store, tmp_path: Path) -> None:
     now = [1000.0]
     engine = engine_at(store, tmp_path, now)
     await engine.drive(await begin(engine, "everything", settings=Settings(pause_expiry=60)))
@@ -47,7 +47,7 @@ async def test_what_can_only_end_is_ended(store: Store, tmp_path: Path) -> None:
     await engine.close()
 
 
-async def test_what_was_marked_before_is_ended_too(store: Store, tmp_path: Path) -> None:
+async def test_a_run_that_was_already_marked_expired_is_ended_too(store: Store, tmp_path: Path) -> None:
     now = [1000.0]
     engine = engine_at(store, tmp_path, now)
     await engine.drive(await begin(engine, "everything", settings=Settings(pause_expiry=60)))
@@ -59,7 +59,7 @@ async def test_what_was_marked_before_is_ended_too(store: Store, tmp_path: Path)
     await engine.close()
 
 
-async def test_a_program_that_would_go_on_is_left_alone(store: Store, tmp_path: Path) -> None:
+async def test_a_program_that_would_continue_is_left_alone(store: Store, tmp_path: Path) -> None:
     now = [1000.0]
     engine = engine_at(store, tmp_path, now, with_a_substitute)
     await engine.drive(await begin(engine, "everything", settings=Settings(pause_expiry=60)))
@@ -71,7 +71,7 @@ async def test_a_program_that_would_go_on_is_left_alone(store: Store, tmp_path: 
     await engine.close()
 
 
-async def test_what_waits_for_time_to_pass_is_left_alone(store: Store, tmp_path: Path) -> None:
+async def test_a_run_that_waits_for_a_timer_is_left_alone(store: Store, tmp_path: Path) -> None:
     now = [1000.0]
     engine = engine_at(store, tmp_path, now)
     await engine.drive(await begin(engine, "waiting", seconds=60))

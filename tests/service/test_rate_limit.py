@@ -1,4 +1,4 @@
-"""How many runs a person may start in a time: off by default, counted by person, restarts included."""
+"""The rate limit for starting runs: off by default, counted per person, including restarts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT = "# Tea\n\n## STEP 1: Choose\n\nWhich tea?\n"
 ANN, BEN = Principal("ann"), Principal("ben")
 
 
-async def test_the_limit_holds_for_a_person_until_the_time_is_over(store: Store, tmp_path: Path) -> None:
+async def test_the_limit_applies_to_each_person_until_the_period_is_over(store: Store, tmp_path: Path) -> None:
     now = [1000.0]
     service = Service(store, performers(tmp_path), rate=Rate(2, "hour"), clock=lambda: now[0])
 
@@ -50,11 +50,11 @@ def test_a_rate_is_read(text: str, rate: Rate) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0/hour", "20", "20/week", "-1/day", "1.5/hour"])
-def test_what_is_no_rate_is_none(text: str) -> None:
+def test_an_invalid_rate_is_none(text: str) -> None:
     assert Rate.parse(text) is None
 
 
-def test_the_command_line_heeds_what_is_configured(cli: CommandLine) -> None:
+def test_the_command_line_respects_the_configured_limit(cli: CommandLine) -> None:
     cli.environ["CUEBOOK_RATE_LIMIT"] = "1/day"
     assert cli.call("run", "tea.md").code == 0
     ran = cli.call("run", "tea.md")

@@ -1,4 +1,4 @@
-"""A run's secrets are known to every process that drives it, before its first effect: canaries over dialects and processes."""
+"""Every process that drives a run knows its secrets before its first effect: canaries across dialects and processes."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def called_from(folder: Path, cli: CommandLine, *args: str) -> Ran:
 
 
 def stored(cli: CommandLine) -> bytes:
-    """Everything that Cuebook wrote: the store with what belongs to it, and whatever else lies in the home."""
+    """Everything that Cuebook wrote: the store with its files, and everything else in the home folder."""
     return b"".join(path.read_bytes() for path in cli.home.rglob("*") if path.is_file())
 
 
@@ -154,8 +154,8 @@ def test_a_process_without_the_secret_waits_for_it_and_does_nothing(leaky_cli: C
     assert_clean(leaky_cli, resumed)
 
 
-def test_what_lacks_in_another_folder_is_left_to_the_folder_of_the_run(leaky_cli: CommandLine, tmp_path: Path) -> None:
-    """Whoever approves a run from where they happen to be does not make it wait for what its own folder has."""
+def test_a_secret_missing_in_another_folder_is_left_to_the_runs_folder(leaky_cli: CommandLine, tmp_path: Path) -> None:
+    """Approving a run from another folder does not make it wait for a secret that its own folder has."""
     leaky_cli.call(
         "run", leaky_cli.write("across.yml", TEXTS["a secret argument"]), *GIVEN["a secret argument"], "--no-ask"
     )
@@ -197,7 +197,7 @@ def test_a_run_that_waits_for_a_secret_can_be_cancelled(leaky_cli: CommandLine) 
     assert_clean(leaky_cli)
 
 
-def test_a_killed_process_hands_its_secrets_on_by_the_journal(leaky_cli: CommandLine) -> None:
+def test_a_killed_process_passes_on_its_secrets_through_the_journal(leaky_cli: CommandLine) -> None:
     slow = TEXTS["a secret argument"].replace("cli true, approval: required", "cli sleep 60, effect: read")
     process = leaky_cli.begin("run", leaky_cli.write("across.yml", slow), "--tok", HANDLE)
     deadline = time.monotonic() + 60
@@ -272,9 +272,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("kind", SAID)
-def test_what_a_model_says_of_a_secret_is_masked_by_every_process(
-    leaky_cli: CommandLine, server: ModelServer, kind: str
-) -> None:
+def test_a_secret_in_a_reply_is_masked_by_every_process(leaky_cli: CommandLine, server: ModelServer, kind: str) -> None:
     name, text, more = SAID[kind]
     if text is FILED:
         (leaky_cli.work / ".claude/skills/shop").mkdir(parents=True)
@@ -295,7 +293,7 @@ def test_what_a_model_says_of_a_secret_is_masked_by_every_process(
     assert_clean(leaky_cli, *said)
 
 
-def test_a_program_waits_for_the_secret_of_an_agent_that_lives_elsewhere(leaky_cli: CommandLine) -> None:
+def test_a_program_waits_for_the_secret_of_a_remote_agent(leaky_cli: CommandLine) -> None:
     book = leaky_cli.write("far.pbasm", FAR)
     refused = leaky_cli.call("run", book, "--note", f"it is {CANARY}", "--no-ask")
     assert (refused.code, leaky_cli.call("runs", "--json").object) == (2, [])
@@ -310,7 +308,9 @@ def test_a_program_waits_for_the_secret_of_an_agent_that_lives_elsewhere(leaky_c
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_an_input_that_holds_the_value_is_refused_and_nothing_is_stored(leaky_cli: CommandLine, kind: str) -> None:
+def test_an_input_that_contains_a_secret_value_is_refused_and_nothing_is_stored(
+    leaky_cli: CommandLine, kind: str
+) -> None:
     leaky_cli.call("secrets", "add", "deploy", HANDLE)
     book = leaky_cli.write("across.yml", TEXTS[kind])
     for note in (f"pre {CANARY}", forms(CANARY)["base64 at 1"]):

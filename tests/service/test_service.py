@@ -1,4 +1,4 @@
-"""What every surface calls: people start, answer, resume, decide, cancel, retry, fork and look."""
+"""The service that every surface calls: start, answer, resume, decide, cancel, retry, fork and view."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def service(store: Store, tmp_path: Path) -> AsyncIterator[Service]:
 
 
 async def ask(service: Service, question: AskHuman, run: str = "run") -> str:
-    """A run that waits for one answer and gives it back; the id of the wait."""
+    """A run that waits for one answer and returns it; returns the id of the wait."""
 
     def start(state: Any) -> Program[Any]:
         yield StepStarted("1")
@@ -108,7 +108,7 @@ async def test_bad_input_creates_nothing(text: str, inputs: dict[str, Any], stor
         (AskHuman("?"), "", ""),
     ],
 )
-async def test_an_answer_is_kept_in_the_words_of_the_question(
+async def test_an_answer_is_stored_as_the_question_spells_it(
     question: AskHuman, said: str, kept: str, service: Service
 ) -> None:
     wait = await ask(service, question)
@@ -126,9 +126,7 @@ async def test_an_answer_is_kept_in_the_words_of_the_question(
         (AskHuman("?", "select", ("Red", "Green")), ""),
     ],
 )
-async def test_an_answer_that_does_not_fit_leaves_the_question_waiting(
-    question: AskHuman, said: str, service: Service
-) -> None:
+async def test_an_invalid_answer_leaves_the_question_open(question: AskHuman, said: str, service: Service) -> None:
     wait = await ask(service, question)
     with pytest.raises(BadInput) as refusal:
         await service.answer(wait, said)
@@ -158,7 +156,7 @@ async def test_a_pause_is_resumed_and_not_answered(service: Service) -> None:
 # --- resuming ---------------------------------------------------------------------------------------------
 
 
-async def test_resume_hands_over_values_and_settings(service: Service) -> None:
+async def test_resume_passes_values_and_settings(service: Service) -> None:
     def start(state: Any) -> Program[Any]:
         yield StepStarted("1")
         yield StepFinished("1")
@@ -175,7 +173,7 @@ async def test_resume_hands_over_values_and_settings(service: Service) -> None:
     assert (await service.view("run")).result == [{"tone": "kind"}, "you", "echo hello"]
 
 
-async def test_what_does_not_pause_cannot_be_resumed(service: Service) -> None:
+async def test_a_run_that_is_not_paused_cannot_be_resumed(service: Service) -> None:
     await ask(service, AskHuman("?"))
     with pytest.raises(Refused, match="answer"):
         await service.resume("run")
@@ -186,7 +184,7 @@ async def test_what_does_not_pause_cannot_be_resumed(service: Service) -> None:
 
 
 class Priced(EchoModel):
-    """An echo that tells beforehand what it may cost."""
+    """An echo that estimates its cost in advance."""
 
     def estimate(self, effect: AskModel, settings: Settings) -> Estimate:
         return Estimate(10, 100, self.cost)
@@ -217,7 +215,7 @@ async def test_a_spent_budget_is_raised_by_resuming(
     await service._engine.close()
 
 
-async def test_a_spent_budget_is_judged_by_the_estimate_of_today(store: Store) -> None:
+async def test_a_spent_budget_is_compared_with_the_current_estimate(store: Store) -> None:
     def start(state: Any) -> Program[Any]:
         yield AskModel("one")
 
@@ -235,7 +233,7 @@ async def test_a_spent_budget_is_judged_by_the_estimate_of_today(store: Store) -
 
 
 @pytest.mark.parametrize("settings", [{"max_tokens": "many"}, {"budget": {"money": "lots"}}, {"breakpoints": 5}])
-async def test_settings_that_are_none_are_refused_and_the_run_can_go_on(
+async def test_invalid_settings_are_refused_and_the_run_can_continue(
     settings: dict[str, Any], service: Service
 ) -> None:
     await begin(service._engine, "everything", settings=Settings(breakpoints=("1",)))
@@ -283,7 +281,7 @@ async def doubt(store: Store, tmp_path: Path, effect: Any = None) -> tuple[Servi
         ("done", {"is": "Failed", "code": "no", "message": "It did not."}, "failed", None, 0),
     ],
 )
-async def test_a_person_says_what_became_of_it(
+async def test_a_person_decides_about_an_effect_in_doubt(
     decision: Any, outcome: Any, status: str, result: Any, performed: int, store: Store, tmp_path: Path
 ) -> None:
     service, held = await doubt(store, tmp_path)
@@ -305,7 +303,7 @@ async def test_a_person_says_what_became_of_it(
         ("perhaps", None),
     ],
 )
-async def test_a_decision_that_does_not_fit_is_refused_and_the_doubt_remains(
+async def test_an_invalid_decision_is_refused_and_the_doubt_remains(
     decision: Any, outcome: Any, store: Store, tmp_path: Path
 ) -> None:
     service, _ = await doubt(store, tmp_path)
@@ -321,9 +319,7 @@ async def test_a_decision_that_does_not_fit_is_refused_and_the_doubt_remains(
 @pytest.mark.parametrize(
     "outcome", [{"exit_code": "zero"}, {"exit_code": 0, "stdout": 5}, {"exit_code": 0, "stdout": {}}]
 )
-async def test_an_outcome_must_have_the_form_that_its_effect_gives(
-    outcome: dict[str, Any], store: Store, tmp_path: Path
-) -> None:
+async def test_an_outcome_must_match_its_effect(outcome: dict[str, Any], store: Store, tmp_path: Path) -> None:
     service, _ = await doubt(store, tmp_path, RunCommand(("make",)))
     (wait,) = await service.inbox()
     with pytest.raises(BadInput, match=r"--outcome '\{\"exit_code\": 0, \"stdout\": "):
@@ -350,7 +346,7 @@ async def test_cancel_stops_a_waiting_run(service: Service, tmp_path: Path) -> N
         await service.cancel("run")
 
 
-async def test_cancel_stops_a_run_under_way_softly(store: Store, tmp_path: Path) -> None:
+async def test_cancel_stops_an_active_run_gracefully(store: Store, tmp_path: Path) -> None:
     for number in range(5):
         held = Held()
         service = Service(store, performers(tmp_path, hold=held), programs=program_of, listen_every=0.001)
@@ -363,7 +359,7 @@ async def test_cancel_stops_a_run_under_way_softly(store: Store, tmp_path: Path)
     assert lines(tmp_path) == ["do", "undo"] * 5, "heard twice or not, one request is one cancel"
 
 
-async def test_retry_goes_on_where_it_failed(service: Service, tmp_path: Path) -> None:
+async def test_retry_continues_where_the_run_failed(service: Service, tmp_path: Path) -> None:
     await begin(service._engine, "failing")
     assert (await service.drive("run")).status == "failed"
     with pytest.raises(Refused, match="retry"):
@@ -494,7 +490,7 @@ async def test_a_view_shows_everything(service: Service) -> None:
     assert (await service.replay("run")).complete
 
 
-async def test_a_view_forgets_what_a_retry_took_back(service: Service) -> None:
+async def test_a_view_omits_records_voided_by_a_retry(service: Service) -> None:
     await begin(service._engine, "failing")
     await service.drive("run")
     await service.retry("run", whole_step=True)
@@ -517,7 +513,7 @@ async def test_a_run_is_found_by_the_beginning_of_its_id(service: Service) -> No
     assert [row.id for row in await service.runs(status=["completed"])] == []
 
 
-async def test_the_inbox_holds_what_people_must_do(service: Service) -> None:
+async def test_the_inbox_lists_the_waits_for_people(service: Service) -> None:
     await ask(service, AskHuman("First?"), "one")
     await begin(service._engine, "waiting", "two", seconds=1000)
     await service.take_up("two")
@@ -564,7 +560,7 @@ async def test_a_follower_sees_each_record_once_and_each_text_once_in_order(serv
 
 
 class Pieces:
-    """A model that says one piece each time it is let go."""
+    """A model that sends one piece each time it is released."""
 
     def __init__(self, *pieces: str) -> None:
         self.pieces = pieces
@@ -718,7 +714,7 @@ async def test_a_run_that_another_process_drives_can_be_followed(file_store: Sql
     await service._engine.close()
 
 
-async def test_closing_lets_go_of_everything(tmp_path: Path) -> None:
+async def test_closing_releases_everything(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db")
     service = Service(store, performers(tmp_path), programs=program_of)
     await begin(service._engine, "everything")

@@ -1,4 +1,4 @@
-"""Surfaces call the service: neither they nor what is shipped for tests reach through it into the store or the engine."""
+"""Surfaces call the service: neither they nor the shipped test helpers access the store or the engine through it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INSIDE = {"_store", "_engine", "store", "engine"}
 
 
 def reaches(tree: ast.AST) -> list[str]:
-    """Where something of a service is used that is its own."""
+    """The places that use private attributes of a service."""
     return [
         f"line {node.lineno}: {ast.unparse(node)}"
         for node in ast.walk(tree)
@@ -29,5 +29,5 @@ def test_nothing_outside_reaches_through_the_service(path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["service._store.run(x)", "site.service.engine.clock()", "self._service._engine"])
-def test_what_reaches_through_is_found(line: str) -> None:
+def test_access_through_the_service_is_detected(line: str) -> None:
     assert reaches(ast.parse(line))

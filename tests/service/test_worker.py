@@ -39,7 +39,7 @@ async def test_ready_runs_are_driven(service: Service) -> None:
     await worker.close()
 
 
-async def test_a_caller_drives_a_run_without_room_and_without_an_open_worker(service: Service) -> None:
+async def test_a_caller_can_drive_a_run_beyond_the_limit_and_without_an_open_worker(service: Service) -> None:
     worker = Worker(service, "", at_once=0)
     run = await begin(service._engine, "everything")
     await worker.take(run)

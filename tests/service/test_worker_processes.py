@@ -1,4 +1,4 @@
-"""Two worker processes on one store: no step is done twice, none is given up while it runs, and a kill loses nothing."""
+"""Two worker processes on one store: no step runs twice, none is abandoned while it runs, and a kill loses nothing."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def driver_of(run: str, workers: Workers, runtime: RuntimeHarness) -> subprocess
 
 
 async def under_way(runtime: RuntimeHarness, workers: Workers, *hosts: str) -> str:
-    """A run whose first step one of two workers does."""
+    """A run whose first step is being done by one of two workers."""
     for host in hosts or ("", ""):
         workers.hire(host)
     run = await start(runtime, LONG)
@@ -127,7 +127,7 @@ async def under_way(runtime: RuntimeHarness, workers: Workers, *hosts: str) -> s
     return run
 
 
-async def test_a_step_longer_than_the_lease_is_left_to_who_does_it(runtime: RuntimeHarness, workers: Workers) -> None:
+async def test_a_step_longer_than_the_lease_is_left_to_its_driver(runtime: RuntimeHarness, workers: Workers) -> None:
     workers.hire()
     workers.hire()
     runs = [await start(runtime, LONG, n=number) for number in range(4)]
@@ -177,12 +177,8 @@ async def test_a_killed_workers_step_that_only_reads_is_repeated(runtime: Runtim
     assert lines(runtime, "done") == ["0"]
 
 
-async def test_a_worker_that_stood_still_too_long_has_no_say_any_more(
-    runtime: RuntimeHarness, workers: Workers
-) -> None:
-    """It is stopped, and on another machine: its lease runs out, another one takes over, and what it comes back with is
-    attached.
-    """
+async def test_a_worker_that_was_stopped_too_long_is_fenced(runtime: RuntimeHarness, workers: Workers) -> None:
+    """It is stopped on another machine: its lease expires, another worker takes over, and its late outcome is attached."""
     run = await under_way(runtime, workers, "one|1|1|1|1", "two|2|2|2|2")
     stopped = driver_of(run, workers, runtime)
     stopped.send_signal(signal.SIGSTOP)
@@ -205,9 +201,7 @@ async def test_a_worker_that_stood_still_too_long_has_no_say_any_more(
     assert lines(runtime, "done") == ["0"]
 
 
-async def test_an_approval_that_nobody_gives_ends_with_nobody_looking(
-    runtime: RuntimeHarness, workers: Workers
-) -> None:
+async def test_an_unanswered_approval_expires_without_anyone_looking(runtime: RuntimeHarness, workers: Workers) -> None:
     runtime.rule(ALLOWED + "[approvals]\nexpires_after = 0.5\n")
     workers.hire()
     runs = [
@@ -230,8 +224,8 @@ async def test_an_approval_given_here_is_acted_on_there_once(runtime: RuntimeHar
     assert lines(runtime) == ["x"]
 
 
-async def test_workers_that_are_killed_at_random_do_nothing_twice(runtime: RuntimeHarness, workers: Workers) -> None:
-    """Every effect is done once at most, and every run ends, or waits for somebody who is told why."""
+async def test_randomly_killed_workers_do_nothing_twice(runtime: RuntimeHarness, workers: Workers) -> None:
+    """Every effect happens at most once, and every run ends or waits for a person with a reason."""
     chance = random.Random(6)
     text = "name: R\nargs: {n: {type: integer}}\nsteps:\n" + "".join(
         f"  - id: s{step}\n    command: cli sh -c 'echo \"$CUEBOOK_ARG_N s{step}\" >> log; sleep 0.1'\n"

@@ -100,7 +100,7 @@ class CommandLine:
     def begin(
         self, *args: str | Path, stdin: Any = subprocess.DEVNULL, before: Callable[[], None] | None = None, **more: Any
     ) -> subprocess.Popen[str]:
-        """A new process; `before` is called in it, before it becomes `cuebook`."""
+        """Starts a new process; `before` is called in it before it becomes `cuebook`."""
 
         def prepared() -> None:
             restore_signals()
@@ -121,7 +121,7 @@ class CommandLine:
         )
 
     def call(self, *args: str | Path, stdin: str | None = None) -> Ran:
-        """By a fork where it can be, which takes a fraction of the time."""
+        """Uses a fork if possible, which takes a fraction of the time."""
         return self.fork(*args, stdin=stdin) or self.start(*args, stdin=stdin)
 
     def fork(
@@ -131,7 +131,7 @@ class CommandLine:
         program: str | Path = "cuebook",
         more: Mapping[str, str] | None = None,
     ) -> Ran | None:
-        """`cuebook` or a script, with `more` in its environment; None where a test changed what Python starts with."""
+        """Runs `cuebook` or a script with `more` in its environment; None if a test changed the environment of Python itself."""
         if not self.environ.get("PYTHONPATH", "").startswith(self._path):  # what comes after it hides nothing of ours
             return None
         environ = {**self.environ, **(more or {})}
@@ -139,7 +139,7 @@ class CommandLine:
         return None if wrote is None else Ran(*wrote)
 
     def start(self, *args: str | Path, stdin: str | None = None) -> Ran:
-        """As `call` does it, and always in a new process."""
+        """Like `call`, but always in a new process."""
         process = self.begin(*args, stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL)
         return finished(process, stdin)
 

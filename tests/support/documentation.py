@@ -1,4 +1,4 @@
-"""Reads a page of the documentation as its readers do: saves what it shows, and types its commands in order."""
+"""Follows a documentation page as a reader would: saves its files and types its commands in order."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.support.model_server import ModelServer
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 _BLOCK = re.compile(r"^(`{3,})(\w+)\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
 _ENDED = ("restart", "fork", "replay", "diff")
-"""Commands that are shown with a run that has ended."""
+"""Commands that need a run that has ended."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block. Playbooks that are whole stand in four ticks where they hold markers of three."""
+    """A fenced block. Complete playbooks use four backticks if they contain fences of three."""
 
     language: str
     text: str
@@ -27,7 +27,7 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """Those of Cuebook, in a block for a shell."""
+        """The Cuebook commands in a shell block."""
         if self.language != "sh":
             return []
         return [line for line in self.text.splitlines() if line.startswith("cuebook ")]
@@ -51,7 +51,7 @@ class Reader:
         self._ended: list[str] = []
 
     def types(self, command: str) -> Ran:
-        """RUN is the run that was last shown; where a command is for one that ended, failed or was killed, such a one."""
+        """Types a command. RUN is the last run shown, or one that ended, failed or was killed if the command needs that."""
         words = shlex.split(command.partition(" #")[0])
         assert words.pop(0) == "cuebook"
         if words[0] == "retry":
@@ -81,7 +81,7 @@ class Reader:
         self._run = self.cli.call("runs", "--json").object[0]["run"]
 
     def types_all(self, commands: list[str]) -> list[str]:
-        """Types them, and gives those that left a run waiting or paused; none may end in another way."""
+        """Types the commands; returns those that left a run waiting or paused. None may end in another way."""
         waiting = []
         for command in commands:
             ran = self.types(command)

@@ -1,4 +1,4 @@
-"""A program to talk to: it asks for a number, doubles it in a playbook of its own, and ends when it is told to."""
+"""A conversational program: it asks for a number, doubles it in a separate playbook, and ends on request."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ THANK = (
     '`Step["Main:07:RET"]` `Return[$twice]` `Var[$__, "Doubled."]`\nyld return\n'
 )
 JUMP = f'{HEAD}`Step["Main:06:QUE"]` `Say("user", "Nobody may see this")`\ntrig? no\nyld user\n'
-"""Leaves out what stands between."""
+"""A reply that skips the lines in between."""

@@ -129,7 +129,7 @@ class ForkServers:
     def call(
         self, program: str, args: list[str], folder: Path, environ: Mapping[str, str], stdin: str | None = None
     ) -> Wrote | None:
-        """A module by its name or a script by its path. None where a fork would not be what a new process is."""
+        """Runs a module by name or a script by path. Returns None if a fork would behave differently from a new process."""
         parent = self._idle.pop() if self._idle else self._new()
         try:
             return parent.call(program, args, folder, environ, stdin) if parent.fits(environ) else None
@@ -150,7 +150,7 @@ _ours = ForkServers({**os.environ, "PYTHONPATH": str(ROOT / "src")})
 
 
 def run_child(module: str, *args: object) -> Wrote:
-    """Runs a program of the tests to its end, with the environment that the tests have themselves."""
+    """Runs a test program to its end, with the environment of the tests."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     words = [str(arg) for arg in args]
     wrote = _ours.call(module, words, ROOT, environ)

@@ -22,8 +22,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, TextIO
 
-# What `cuebook` imports of others when it runs a playbook. Not in it: `keyring` and `sandlock`, which look for the
-# user's home when they are imported, and `xllamacpp`, which starts threads.
+# What `cuebook` imports of others when it runs a playbook. Not in it: `keyring`, which looks for the user's home when it
+# is imported, and `xllamacpp`, which starts threads.
 OTHERS = (
     "anyio._backends._asyncio",
     "httpcore2",
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def live(asked: dict[str, Any], streams: list[int], places: list[str]) -> NoReturn:
-    """What a child does: becomes the program, and ends as that ends."""
+    """The life of a child: it becomes the program and ends as the program ends."""
     _become(asked, streams, places)
     try:
         _run(asked["program"])
@@ -73,7 +73,7 @@ def live(asked: dict[str, Any], streams: list[int], places: list[str]) -> NoRetu
 
 
 def _run(program: str) -> None:
-    """A script by its path, or a module by its name."""
+    """Runs a script by path, or a module by name."""
     main = sys.modules["__main__"] = ModuleType("__main__")
     if _is_script(program):
         main.__file__ = program
@@ -87,7 +87,7 @@ def _is_script(program: str) -> bool:
 
 
 def loaded() -> set[str]:
-    """Loads everything, and gives the names that were looked up in the environment meanwhile."""
+    """Loads everything; returns the environment variables that were read in the meantime."""
     import cuebook
 
     looked_up: set[str] = set()
@@ -109,10 +109,10 @@ def loaded() -> set[str]:
 
 
 def next_call(line: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """The next call and its standard streams; no call when nobody asks any more."""
+    """The next call and its standard streams; no call if there are no more requests."""
     try:
         head, streams, _, _ = socket.recv_fds(line, 8, 3)
-    except KeyboardInterrupt:  # of whoever runs the tests
+    except KeyboardInterrupt:  # from the person who runs the tests
         return None, []
     if not head:
         return None, []
@@ -126,7 +126,7 @@ def next_call(line: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
 
 
 def _become(asked: dict[str, Any], streams: list[int], places: list[str]) -> None:
-    """Everything that a new process would have found: streams, folder, environment, arguments and path."""
+    """Sets everything that a new process would find: streams, folder, environment, arguments and path."""
     for number, given in enumerate(streams):
         os.dup2(given, number)
     os.closerange(3, max(streams) + 1)
@@ -135,7 +135,9 @@ def _become(asked: dict[str, Any], streams: list[int], places: list[str]) -> Non
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     os.chdir(asked["folder"])
-    own = {name: value for name, value in os.environ.items() if name == "LC_CTYPE"}  # Python's, where nobody says it
+    own = {
+        name: value for name, value in os.environ.items() if name == "LC_CTYPE"
+    }  # set by Python itself if it is not set
     os.environ.clear()
     os.environ.update(asked["environ"] | own)
     time.tzset()
@@ -146,7 +148,7 @@ def _become(asked: dict[str, Any], streams: list[int], places: list[str]) -> Non
 
 
 def _stream(number: int, old: TextIO) -> TextIO:
-    """As Python makes its standard streams."""
+    """Creates a standard stream as Python does."""
     mode = "w" if number else "r"
     made: Any = open(number, f"{mode}b", closefd=False)  # noqa: SIM115
     made.raw.name = old.name
@@ -157,7 +159,7 @@ def _stream(number: int, old: TextIO) -> TextIO:
 
 
 def _end(code: int) -> None:
-    """As Python ends, except that only the first module is taken apart: all would take longer than everything else."""
+    """Ends like Python, except that only the main module is torn down: tearing down all of them would take too long."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     vars(sys.modules["__main__"]).clear()
@@ -165,7 +167,7 @@ def _end(code: int) -> None:
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
-        return  # Python itself will try once more, and say so
+        return  # Python itself will try again and report it
     os._exit(code & 0xFF)
 
 

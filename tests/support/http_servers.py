@@ -1,4 +1,4 @@
-"""Real servers on loopback that behave as a test tells them to, and what a request needs around it."""
+"""Real servers on loopback that behave as a test requires, and helpers for requests."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def hang(seen: Seen, writer: asyncio.StreamWriter) -> None:
 
 
 def hanging_after(*pieces: bytes) -> Handler:
-    """Sends these bytes, and then nothing for ever."""
+    """Sends these bytes, and then nothing more."""
 
     async def handle(seen: Seen, writer: asyncio.StreamWriter) -> None:
         await raw(*pieces)(seen, writer)
@@ -84,7 +84,7 @@ def endless(start: bytes, piece: bytes, pause: float = 0.0) -> Handler:
 
 
 class Server:
-    """Counts connections, keeps requests, and answers with the handlers in turn, the last one for ever."""
+    """Counts connections, stores requests, and answers with the handlers in turn, repeating the last one."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Server:
         self.connections = 0
         self.requests: list[Seen] = []
         self.left = asyncio.Event()
-        """Set when a connection is over, or its client went away."""
+        """Set when a connection has ended or its client has disconnected."""
         self.sni: list[str | None] = []
         if tls is not None:
             tls.sni_callback = self._named
@@ -166,12 +166,12 @@ async def _request(reader: asyncio.StreamReader) -> Seen:
     return Seen(method, target, headers, body)
 
 
-# --- what a request needs -----------------------------------------------------------------------------
+# --- helpers for requests -----------------------------------------------------------------------------
 
 
 @dataclass
 class Names:
-    """A resolver that knows what a test told it, gives its answers in turn, and counts."""
+    """A resolver with the answers of a test, which it returns in turn and counts."""
 
     known: dict[str, list[list[str]]]
     asked: list[str] = field(default_factory=list)
@@ -203,7 +203,7 @@ LOOPBACK = HttpPerformer(private=only("127.0.0.1"), resolve=names())
 
 @dataclass
 class Asking:
-    """Stands where the gate stands: permits what it was told to, and hands over secrets."""
+    """Replaces the gate: permits what the test allows, and passes on secrets."""
 
     secrets: dict[str, str] = field(default_factory=dict)
     refuse: Callable[[Action], Failed | None] = lambda action: None
@@ -259,7 +259,7 @@ async def failure_of(*args: Any, **kwargs: Any) -> Failed:
 
 @dataclass
 class Authority:
-    """Signs certificates that only those trust who were told to."""
+    """Signs certificates that only selected clients trust."""
 
     folder: Path
 
@@ -274,7 +274,7 @@ class Authority:
         return ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
 
     def serving(self, *hosts: str) -> ssl.SSLContext:
-        """What a server for these names needs."""
+        """The TLS context of a server for these names."""
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
 

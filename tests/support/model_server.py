@@ -1,4 +1,4 @@
-"""A small HTTP server on this machine that speaks the OpenAI protocol, and counts what it is asked."""
+"""A small local HTTP server that speaks the OpenAI protocol and counts its requests."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 
 class ModelServer:
-    """Answers every request with `reply`, or with the next of `replies`; holds back where it is told to."""
+    """Answers every request with `reply`, or with the next of `replies`; can be made to pause."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.replies: list[str | int | dict[str, Any]] = []
-        """Texts, a status to refuse with, or a tool to call with its arguments."""
+        """Texts, an error status, or a tool to call with its arguments."""
         self.script: Callable[[dict[str, Any]], str] | None = None
-        """Says what to reply to a request where `replies` has nothing."""
+        """Returns the reply to a request if `replies` is empty."""
         self.finish = "stop"
-        """Why replies end."""
+        """The finish reason of replies."""
         self.hold_at: int | None = None
         """The request, counted from 1, whose reply stops after its first word until it is released."""
         self.drop_at: int | None = None
@@ -77,7 +77,7 @@ class ModelServer:
             else:
                 self._stream(handler, reply, hold=number == self.hold_at, drop=number == self.drop_at)
         except OSError:
-            pass  # the client went away, which some tests are about
+            pass  # the client disconnected, which some tests require
 
     def _refuse(self, handler: BaseHTTPRequestHandler, status: int) -> None:
         body = json.dumps({"error": {"message": "refused by the test", "code": "x"}}).encode()

@@ -1,4 +1,4 @@
-"""Programs of every shape and the small real performers that they act through: for tests and their child processes."""
+"""Programs of every shape, with small real performers, for tests and their child processes."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from cuebook.service.service import Service
 
 Maker = Callable[[dict[str, Any]], Callable[[Any], Program[Any]]]
 
-# --- performers that leave traces which can be counted -------------------------------------------------
+# --- performers that leave countable traces -------------------------------------------------
 
 
 class LineTool:
-    """Tools that append a line to a file: `append` does, `fail` refuses, `fail_once` refuses the first time."""
+    """Tools that append a line to a file: `append` succeeds, `fail` fails, `fail_once` fails the first time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -83,7 +83,7 @@ class EchoModel:
 
 
 class Held:
-    """A tool that stands still until it is let go, to catch a run in the middle of an effect."""
+    """A tool that blocks until it is released, to catch a run in the middle of an effect."""
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
@@ -222,7 +222,7 @@ def nested(inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
 
 
 def failing(inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
-    """A step that does something, then fails at a tool the first time."""
+    """A step that does something, then calls a tool that fails the first time."""
 
     def start(state: Any) -> Program[Any]:
         yield Planned((PlannedStep("1"), PlannedStep("2"), PlannedStep("3")))
@@ -238,7 +238,7 @@ def failing(inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
 
 
 def undoing(inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
-    """Does, waits, and undoes when it is cancelled."""
+    """Does something, waits, and undoes it when it is cancelled."""
 
     def start(state: Any) -> Program[Any]:
         yield StepStarted("1")
@@ -313,7 +313,7 @@ def performers(folder: Path, **tools: Performer) -> dict[type[Effect], Performer
 
 
 class Tools:
-    """Sends each tool to its own performer."""
+    """Passes each tool call to its performer."""
 
     def __init__(self, default: LineTool, named: dict[str, Performer]) -> None:
         self.default = default
@@ -357,7 +357,7 @@ def lines(folder: Path, name: str = "lines") -> list[str]:
 
 
 async def eventually(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """What the coroutine function gives once it is truthy; a test that waits for ever says so instead."""
+    """Waits until the coroutine function returns a truthy value, and returns it; fails if that takes too long."""
     async with asyncio.timeout(seconds):
         while not (found := await condition()):
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A person at a terminal: a real pseudo-terminal that is `cuebook`'s own, what is on its screen, and a keyboard."""
+"""A person at a terminal: a real pseudo-terminal for `cuebook`, with its screen and keyboard."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PIECE = re.compile(r"\x1b\[\??([0-9;]*)([A-Za-z])|\x1b.|[\r\n\b]|[^\x1b\r\n]", 
 
 
 class Screen:
-    """What a terminal shows after what was written to it; it has as many lines as it takes."""
+    """The content of a terminal after some output; it has as many lines as needed."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -90,7 +90,7 @@ class Screen:
 
 
 class TerminalSession:
-    """`cuebook` in the foreground of a terminal, with somebody in front of it."""
+    """`cuebook` in the foreground of a terminal that a person uses."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class TerminalSession:
         then: str = "",
         **environ: str,
     ) -> None:
-        """`own`: whether keys of the terminal reach it; `out` is where stdout goes instead, `then` what a shell does after it."""
+        """`own`: whether it receives the terminal's keys; `out` redirects stdout, and `then` is what a shell runs afterwards."""
         self._ours, theirs = pty.openpty()
         self._name = os.ttyname(theirs)
         self.raw = ""
@@ -154,12 +154,12 @@ class TerminalSession:
 
     @property
     def text(self) -> str:
-        """What is on the screen."""
+        """The text on the screen."""
         with self._changed:
             return self._screen.text
 
     def until(self, words: str, times: int = 1) -> str:
-        """Waits until these words are on the screen, so many times."""
+        """Waits until these words are on the screen this many times."""
 
         def there() -> bool:
             return self._screen.text.count(words) >= times
@@ -179,14 +179,14 @@ class TerminalSession:
             subprocess.run(["stty", *words], stdin=terminal, check=True, timeout=_PATIENCE)
 
     def ended(self) -> int:
-        """The exit code, when everything that was written has been read."""
+        """Returns the exit code once all output has been read."""
         code = self.process.wait(_PATIENCE)
         self._reader.join(_PATIENCE)
         return code
 
 
 def _cut_letter(data: bytes) -> bytes:
-    """The beginning of a letter whose other bytes are still to come."""
+    """The beginning of a character whose remaining bytes have not arrived yet."""
     for length in range(1, min(4, len(data)) + 1):
         if data[-length] >= 0xC0:
             whole = 2 if data[-length] < 0xE0 else 3 if data[-length] < 0xF0 else 4
@@ -195,14 +195,14 @@ def _cut_letter(data: bytes) -> bytes:
 
 
 def _take_terminal() -> None:
-    """The pseudo-terminal becomes the one that Ctrl-C comes from and that questions are read from."""
+    """Makes the pseudo-terminal the controlling terminal, for Ctrl-C and for reading answers."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.setsid()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _to_the_background() -> None:
-    """As with `&` in a shell: another process has the keyboard."""
+    """Like `&` in a shell: another process has the keyboard."""
     _take_terminal()
     shell = os.getpgrp()
     child = os.fork()

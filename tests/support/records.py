@@ -1,4 +1,4 @@
-"""Writes a run's records by hand, chained as a writer would: what the tests of stores give to a store."""
+"""Creates a run's records by hand, chained like real ones, for the store tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def no_text(digest: str) -> str:
 
 
 class RecordWriter:
-    """Makes the batches of one run, one after the other."""
+    """Creates the batches of one run, one after another."""
 
     def __init__(self, run: str = "run", epoch: int = 0, head: tuple[int, bytes] = (0, GENESIS)) -> None:
         self.run, self.epoch = run, epoch
@@ -71,7 +71,7 @@ async def claim(store: Store, run: str = "run", driver: str = "d1", now: float =
 
 
 ELSEWHERE = ("another machine", 1, "1")
-"""A process that cannot be looked at from here: host, number, birth."""
+"""A process that cannot be inspected from here: host, id, start time."""
 
 
 async def beat(store: Store, driver: str, process: tuple[str, int, str], now: float = 0.0) -> None:
@@ -81,7 +81,7 @@ async def beat(store: Store, driver: str, process: tuple[str, int, str], now: fl
 
 
 def a_dead_process() -> tuple[str, int, str]:
-    """One of this machine that was killed."""
+    """A process of this machine that was killed."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     born = birth_of(process.pid)
     process.kill()
@@ -90,7 +90,7 @@ def a_dead_process() -> tuple[str, int, str]:
 
 
 async def killed(store: Store, driver: str = "d1") -> None:
-    """From here on the driver is one whose process was killed."""
+    """Makes the driver one whose process was killed."""
     await beat(store, driver, a_dead_process())
 
 

@@ -1,4 +1,4 @@
-"""What some tests use and a machine may lack. Such a test is marked `needs(...)`, and skipped with a line that says how to get it."""
+"""Optional parts of a machine that some tests need. Such a test is marked `needs(...)` and skipped with installation advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call by a fork finds what a new process finds, and ends as one."""
+"""A forked call finds the same as a new process and ends in the same way."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ atexit.register(at_exit)
 
 
 def both(cli: CommandLine, code: str, *args: str, stdin: str | None = None) -> tuple[Ran, Ran]:
-    """By a fork, and by a new process."""
+    """Runs it in a fork and in a new process."""
     script = cli.write("script.py", code)
     forked = cli.fork(*args, stdin=stdin, program=script)
     assert forked is not None
@@ -60,7 +60,7 @@ def both(cli: CommandLine, code: str, *args: str, stdin: str | None = None) -> t
 
 
 @pytest.mark.parametrize("stdin", [None, "tea\r\nä" + "x" * 200_000], ids=["nothing to read", "much to read"])
-def test_everything_that_a_process_finds_is_what_a_new_one_finds(bare_cli: CommandLine, stdin: str | None) -> None:
+def test_a_forked_process_finds_the_same_as_a_new_one(bare_cli: CommandLine, stdin: str | None) -> None:
     bare_cli.environ.update({"TZ": "Asia/Tokyo", "COLUMNS": "50", "NO_COLOR": "1", "ODD": "a\nb \udcff"})
     forked, started = both(bare_cli, LOOK, "--one", "ä", "\udcfe", stdin=stdin)
     assert (forked.code, forked.err) == (started.code, started.err) == (0, "")
@@ -92,11 +92,11 @@ def test_a_process_ends_as_a_new_one_does(bare_cli: CommandLine, code: str) -> N
 
 
 def _last(err: str) -> str:
-    """Without the places in files, which are a few more."""
+    """The last line, without the traceback, whose positions differ."""
     return (err.splitlines() or [""])[-1]
 
 
-def test_no_two_calls_are_one_process_and_none_has_the_chances_of_another(bare_cli: CommandLine) -> None:
+def test_calls_share_neither_a_process_nor_random_numbers(bare_cli: CommandLine) -> None:
     code = (
         "import json, os, random, tempfile, uuid\nprint(json.dumps([os.getpid(), random.random(), str(uuid.uuid4())]))"
     )
@@ -110,9 +110,7 @@ def test_no_two_calls_are_one_process_and_none_has_the_chances_of_another(bare_c
     ("name", "value"),
     [("PYTHONPATH", "/elsewhere"), ("PYTHONUTF8", "0"), ("LANG", "de_DE.UTF-8")],
 )
-def test_what_is_read_before_a_call_makes_the_desk_start_a_new_process(
-    bare_cli: CommandLine, name: str, value: str
-) -> None:
+def test_a_variable_read_before_a_call_forces_a_new_process(bare_cli: CommandLine, name: str, value: str) -> None:
     script = bare_cli.write("script.py", "")
     assert bare_cli.fork(program=script) is not None
     bare_cli.environ[name] = value

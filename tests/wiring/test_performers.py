@@ -1,4 +1,4 @@
-"""What a process reaches the world with: where it may work, what stays as it is, and tools that cannot be loaded."""
+"""The performers of a process: its workspace, protected paths, and tools that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def wired(environ: dict[str, str], folder: Path) -> Wiring:
     return Wiring(load(environ=environ, folder=folder))
 
 
-def test_a_workspace_must_not_hold_the_users_configuration(
+def test_a_workspace_must_not_contain_the_users_configuration(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environ["XDG_CONFIG_HOME"] = str(tmp_path / "etc")
@@ -65,7 +65,7 @@ async def test_a_run_and_the_gate_know_the_real_path_of_the_workspace(environ: d
     try:
         elsewhere = msgspec.structs.replace(wiring.settings(), workspace="/elsewhere")
         row = await service.start_program("any text", "mine", {}, elsewhere)
-        with pytest.raises(Elsewhere, match="works in /elsewhere"):
+        with pytest.raises(Elsewhere, match="belongs to /elsewhere"):
             await service.drive(row.id)
     finally:
         await service.close()
@@ -84,7 +84,7 @@ async def test_a_service_drives_the_programs_it_is_given(environ: dict[str, str]
         await service.close()
 
 
-async def test_what_cuebook_is_made_of_is_kept_from_commands(
+async def test_commands_cannot_change_cuebooks_own_files(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: dict[str, list[Path]] = {}
@@ -100,7 +100,7 @@ async def test_what_cuebook_is_made_of_is_kept_from_commands(
     assert kept["fixed"] == [Path(sys.prefix), Path(str(cuebook.__file__)).parent, config_folder(environ)]
 
 
-def test_a_tool_that_cannot_be_loaded_is_in_nobodys_way(cli: CommandLine) -> None:
+def test_a_tool_that_cannot_be_loaded_does_not_affect_other_work(cli: CommandLine) -> None:
     (cli.home / "mods").mkdir()
     (cli.home / "mods" / "broken_tools.py").write_text("raise SystemExit('not today')\n")
     cli.environ["PYTHONPATH"] += f":{cli.home / 'mods'}"

@@ -1,4 +1,4 @@
-"""A program whose agents live elsewhere, as a process is wired: what a person is asked, and what is sent and kept."""
+"""A program with remote agents in a fully wired process: which questions are asked, and what is sent and stored."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def allow(place: Place, url: str, secrets: str = 'allow = ["env:THERE_WORD"]') -
 
 
 async def played(place: Place, text: str, *says: str) -> tuple[Service, RunRow, list[WaitRow]]:
-    """A run to its end; everything that is asked is approved, and kept."""
+    """Drives a run to its end, approves everything, and keeps the questions."""
     wiring = Wiring(place.wiring().config, models={"test": ScriptedModel(list(says))})
     service = wiring.service(SqliteStore(place.folder / "runs.db", synchronous="NORMAL"))
     row = await service.start(Playbook.from_text(text, "far.pbasm"), {}, wiring.settings())
@@ -72,7 +72,7 @@ def far(url: str, auth: str, steps: str, type: str = "mcp") -> str:
          f"Basic {b64encode(f'ada:{SECRET}'.encode()).decode()}", "Authorization=Basic ada:[secret env:THERE_WORD]"),
     ],
 )  # fmt: skip
-async def test_a_credential_is_sent_and_nowhere_kept(
+async def test_a_credential_is_sent_and_never_stored(
     place: Place, auth: str, header: str, sent: str, shown: str
 ) -> None:
     with good_server("json", "stateless") as url:

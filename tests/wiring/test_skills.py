@@ -1,4 +1,4 @@
-"""Skills as a process is wired with them: by the environment and the user's files, behind the gate, with nothing leaked."""
+"""Skills in a fully wired process: configured by the environment and the user's files, behind the gate, without leaks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WRITE = CallTool("github_create_issue", {"repo": "acme/shop", "title": "Checkout
 
 
 class Place:
-    """A home, a working folder and an environment; processes that are wired there."""
+    """A home, a working folder and an environment for wired processes."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.work = folder, folder / "work"
@@ -54,7 +54,7 @@ class Place:
         return Wiring(load(environ=os.environ, folder=self.work))
 
     def allow(self, server: Server, *, ask: str = "nothing") -> None:
-        """A policy that permits the server, and asks about what is below one of its paths."""
+        """A policy that allows the server, but asks about everything below one of its paths."""
         origin = f"http://127.0.0.1:{server.port}"
         (self.own / "policy.toml").write_text(f'[egress]\nallow = ["{origin}/*"]\nask = ["{origin}/{ask}/*"]\n')
 
@@ -129,7 +129,7 @@ async def test_a_token_that_an_answer_repeats_is_masked_before_a_model_sees_it(p
         assert TOKEN.encode() not in bytes_below(place.folder)
 
 
-async def test_the_address_of_a_webhook_is_masked_in_whatever_form_it_is_written(place: Place) -> None:
+async def test_a_webhook_url_is_masked_in_every_form(place: Place) -> None:
     async with Server(said("ok")) as server:
         place.set("SLACK_WEBHOOK_URL", f"HTTP://127.0.0.1:{server.port}/x/../services/T0/B0/webhook-secret?sig=a%7Eb")
         place.allow(server, ask="services")  # so that the address is among what a person may always allow
@@ -147,7 +147,7 @@ async def test_the_address_of_a_webhook_is_masked_in_whatever_form_it_is_written
         assert b"webhook-secret" not in bytes_below(place.folder)
 
 
-async def test_without_its_settings_a_skill_is_there_and_its_tools_are_not(place: Place) -> None:
+async def test_a_skill_without_its_settings_is_available_without_its_tools(place: Place) -> None:
     service = place.service(ReadSource("skill:github"), READ)
     try:
         row = await place.run(service)
@@ -158,7 +158,7 @@ async def test_without_its_settings_a_skill_is_there_and_its_tools_are_not(place
         await service.close()
 
 
-async def test_the_users_file_tells_a_skill_and_no_project_can(place: Place) -> None:
+async def test_only_the_users_file_can_configure_a_skill(place: Place) -> None:
     place.set("WORK_TOKEN", TOKEN)
     told = '[skills.github]\nGITHUB_TOKEN = "env:WORK_TOKEN"\nGITHUB_API_URL = "https://git.acme.example/api/v3"\n'
     (place.own / "cuebook.toml").write_text(told)
@@ -183,7 +183,7 @@ async def test_the_users_file_tells_a_skill_and_no_project_can(place: Place) -> 
         place.wiring()
 
 
-async def test_a_tool_of_the_users_is_used_instead_of_a_skills_of_its_name(place: Place) -> None:
+async def test_a_users_tool_replaces_a_skills_tool_of_the_same_name(place: Place) -> None:
     place.set("GITHUB_TOKEN", TOKEN)
     (place.own / "cuebook.toml").write_text('[tools]\ngithub_get_issue = "os.path:basename"\n')
     wiring = place.wiring()
@@ -193,7 +193,7 @@ async def test_a_tool_of_the_users_is_used_instead_of_a_skills_of_its_name(place
     assert [set(spec.parameters["properties"]) for spec in specs] == [{"p"}]
 
 
-async def test_skills_in_files_are_looked_for_beside_the_playbook_and_in_the_workspace(place: Place) -> None:
+async def test_skill_files_are_found_next_to_the_playbook_and_in_the_workspace(place: Place) -> None:
     book = place.folder / "book"
     for root, words in ((book, "Of the book."), (place.work, "Of the workspace.")):
         for name in ("style", root.name):
@@ -210,7 +210,7 @@ async def test_skills_in_files_are_looked_for_beside_the_playbook_and_in_the_wor
         await service.close()
 
 
-async def test_a_server_that_a_playbook_brings_gets_the_variables_it_names_as_secrets(place: Place) -> None:
+async def test_a_playbooks_server_gets_the_variables_it_names_as_secrets(place: Place) -> None:
     place.set("DB_TOKEN", "the-token-of-the-database")
     spec = ServerSpec("db", (sys.executable, GOOD), env_names=("DB_TOKEN", "NOT_SET"))
     service = place.service(ReadSource("tools:db.*", spec), CallTool("db.seen", {}, spec))
@@ -252,7 +252,7 @@ WORKFLOW: dict[str, Any] = {
 
 
 class WorkflowRun:
-    """Runs a workflow with a scripted model and says yes to everything, keeping the questions."""
+    """Runs a workflow with a scripted model, approves everything, and keeps the questions."""
 
     def __init__(self, place: Place, *says: Says | str) -> None:
         self.place = place
@@ -273,7 +273,7 @@ class WorkflowRun:
         return service, row.id
 
     def offered(self, turn: int) -> set[str]:
-        """The tools that a model was shown, those that come along left out."""
+        """The tools that a model was shown, without the built-in ones."""
         built_in = {"Read", "Write", "Edit", "Glob", "Grep", "Bash", "WebFetch", "WebSearch"}
         return {tool.name for tool in self.model.requests[turn].tools} - built_in
 
@@ -325,7 +325,7 @@ async def test_a_node_has_the_tools_of_its_skills_and_errors_go_back_to_the_mode
             await service.close()
 
 
-async def test_the_parts_of_an_address_that_is_a_secret_are_known_before_its_first_use(place: Place) -> None:
+async def test_the_parts_of_a_secret_url_are_known_before_its_first_use(place: Place) -> None:
     place.set("NOTIFICATION_WEBHOOK_URL", "https://hooks.example.com/services/T0AAAAAA/B0BBBBBB")
     factory = place.wiring().factory
     factory.learn(())

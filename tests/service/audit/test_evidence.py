@@ -1,4 +1,4 @@
-"""The evidence of a run: folded from any journal, whatever the program; branches, purged records and crashes included."""
+"""The evidence of a run, folded from the journal of any program, including branches, purged records and crashes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def _ran(service: Service) -> str:
     return row.id
 
 
-async def test_what_happens_in_a_branch_belongs_to_the_step_around_it(service: Service) -> None:
+async def test_events_in_a_branch_belong_to_the_enclosing_step(service: Service) -> None:
     evidence = (await service.audit(await _ran(service))).evidence
     steps = {step.step: step for step in evidence.steps}
     assert [len(steps[name].acts) for name in ("left", "right", "both")] == [1, 1, 1]
@@ -65,7 +65,7 @@ async def test_what_happens_in_a_branch_belongs_to_the_step_around_it(service: S
 
 
 @pytest.mark.parametrize("end", ["cancel", "stop"])
-async def test_what_is_in_doubt_is_not_said_to_have_failed(end: str, store: Store, tmp_path: Path) -> None:
+async def test_an_effect_in_doubt_is_not_reported_as_failed(end: str, store: Store, tmp_path: Path) -> None:
     held = Held()
     made = performers(tmp_path, hold=held)
     service = Service(store, made, programs=program_of, key_file=tmp_path / "key", listen_every=0.02)
@@ -116,14 +116,14 @@ async def test_a_step_that_ends_with_a_completed_run_is_completed(service: Servi
         (CallTool("s.t"), Failed("dropped", "It was lost."), True),
     ],
 )
-def test_an_outcome_tells_whether_anything_was_begun(effect: Any, failed: Failed, begun: bool) -> None:
+def test_an_outcome_shows_whether_anything_was_begun(effect: Any, failed: Failed, begun: bool) -> None:
     place = Place(step="1", visit=1, index=0)
     events: list[AnyEvent] = [Performing(effect, effect.fingerprint), Performed(failed, effect.fingerprint)]
     (step,) = evidence_of(Entry("run", seq, 1.0, place, event) for seq, event in enumerate(events, start=1)).steps
     assert [act.begun for act in step.acts] == [begun]
 
 
-async def test_purged_records_leave_the_chain_whole_and_are_counted(service: Service) -> None:
+async def test_purged_records_keep_the_chain_intact_and_are_counted(service: Service) -> None:
     run = await _ran(service)
     records = [record async for record in service._store.records(run)]
     emptied = [purged(one) if one.kind == "ModelAsked" else one for one in records]
@@ -152,6 +152,6 @@ async def test_purged_records_leave_the_chain_whole_and_are_counted(service: Ser
         b'"head":"","how":"","playbooks":{},"texts":{},"records":[]}',
     ],
 )
-def test_what_is_no_export_is_refused(text: bytes) -> None:
+def test_a_file_that_is_not_an_export_is_refused(text: bytes) -> None:
     with pytest.raises(BadInput):
         read_export(text, "x.json")

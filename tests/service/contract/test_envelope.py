@@ -1,4 +1,4 @@
-"""The parts of an envelope: items from texts, how much is shown of them, and codes."""
+"""The parts of an envelope: items, their limits, and codes."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ from tests.gate.harness import GateHarness, doing
         ("[" * 100_000, ["[" * 100_000]),
     ],
 )
-def test_data_is_read_and_everything_else_is_a_text(text: str, items: list[Any]) -> None:
+def test_data_is_parsed_and_everything_else_is_text(text: str, items: list[Any]) -> None:
     assert items_of(text, data=True) == items
     assert items_of(text, data=False) == [text]
 
 
-def test_what_is_shown_is_bounded_in_number_and_size() -> None:
+def test_the_items_shown_are_limited_in_number_and_size() -> None:
     kept, left_out = capped(list(range(1000)))
     assert (kept, left_out) == (list(range(MOST_ITEMS)), 1000 - MOST_ITEMS)
     kept, left_out = capped(["begin" + "x" * 1_000_000 + "end", {"small": 1}])
@@ -95,14 +95,14 @@ def test_every_error_has_a_code_of_the_format_or_its_own(error: CuebookError, co
         ("breakpoint", {}, "pause"),
     ],
 )
-def test_what_is_waited_for_has_a_kind(kind: Any, details: dict[str, Any], named: str) -> None:
+def test_every_wait_has_a_kind(kind: Any, details: dict[str, Any], named: str) -> None:
     wait = WaitRow(
         id="w1", run="r", tenant="t", owner="o", place=Place(), kind=kind, prompt="?", purpose=kind, details=details
     )
     assert kind_of(wait) == named
 
 
-def test_a_resume_token_is_no_other_token(tmp_path: Path) -> None:
+def test_a_resume_token_cannot_be_used_as_another_token(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "key")
     resume = tokens.resume("w1")
     assert tokens.wait_of(resume) == "w1"
@@ -114,7 +114,7 @@ def test_a_resume_token_is_no_other_token(tmp_path: Path) -> None:
         Tokens(tmp_path / "another").wait_of(resume)
 
 
-async def test_an_approval_without_a_key_for_tokens_is_pending_all_the_same(tmp_path: Path) -> None:
+async def test_an_approval_without_a_token_key_is_still_pending(tmp_path: Path) -> None:
 
     harness = GateHarness(tmp_path, store=MemoryStore(), make=doing(RunCommand(("touch", "made.txt"))))
     harness.service.tokens = Tokens(None)

@@ -1,4 +1,4 @@
-"""The runtime contract: a request comes in, an envelope goes out, and nothing happens that nobody asked for."""
+"""The runtime contract: every request is answered by an envelope, and nothing happens without a request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cuebook.wiring.wiring import Wiring
 from tests.gate.harness import bytes_below
 from tests.support.runtime import ALLOWED, GATED, RuntimeHarness, core
 
-# --- what is no request, and what cannot be started ----------------------------------------------------------------
+# --- malformed requests, and runs that cannot be started ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ from tests.support.runtime import ALLOWED, GATED, RuntimeHarness, core
         {"action": "run", "pipeline": GATED, "args": {"a": object()}},
     ],
 )
-async def test_what_has_not_the_shape_of_a_request_is_refused_as_such(runtime: RuntimeHarness, request_: Any) -> None:
+async def test_a_malformed_request_is_refused(runtime: RuntimeHarness, request_: Any) -> None:
     with pytest.raises(InvalidRequest) as refused:
         await runtime.ask(request_)
     assert refused.value.code == "invalid_request"
@@ -150,13 +150,13 @@ async def test_a_refusal_cancels_the_run_and_the_file_is_not_there(runtime: Runt
     assert [row.status for row in await runtime.rows()] == ["cancelled"]
 
 
-async def test_an_approval_goes_on_to_the_end(runtime: RuntimeHarness) -> None:
+async def test_an_approved_run_continues_to_its_end(runtime: RuntimeHarness) -> None:
     envelope = await runtime.resume(await runtime.run(GATED), True, reason="fine")
     assert core(envelope) == {"ok": True, "status": "ok", "output": ["1 made.txt\n"]}
     assert (runtime.work / "made.txt").read_text() == '[{"file":"a"},{"file":"b"}]\n'
 
 
-async def test_a_step_that_fails_after_its_approval_is_told_by_its_own_message(runtime: RuntimeHarness) -> None:
+async def test_a_step_that_fails_after_its_approval_reports_its_own_message(runtime: RuntimeHarness) -> None:
     text = GATED.replace("cli tee made.txt", "cli sh -c 'echo broken >&2; exit 3'")
     envelope = await runtime.resume(await runtime.run(text), True)
     assert (envelope["ok"], envelope["status"]) == (False, "error")
@@ -179,7 +179,7 @@ async def test_two_gates_one_after_the_other_have_a_token_each(runtime: RuntimeH
 
 
 async def test_two_gates_in_one_step_have_a_token_each(runtime: RuntimeHarness) -> None:
-    """The step's own gate, and one for what its postcondition cannot show."""
+    """The step's own gate, and one for a postcondition that cannot be checked."""
     text = (
         "name: Two\nsteps:\n  - id: a\n    command: cli sh -c 'echo x >> made.txt; echo no'\n    approval: required\n"
         "    postcondition: {type: http_status, equals: 200}\n"
@@ -197,8 +197,8 @@ async def test_two_gates_in_one_step_have_a_token_each(runtime: RuntimeHarness) 
 # --- deciding twice, elsewhere, too late -------------------------------------------------------------------------------
 
 
-async def test_of_two_who_decide_at_once_the_word_of_the_one_who_lost_is_nowhere(runtime: RuntimeHarness) -> None:
-    """Over two services on one store, as two processes would: one decides, the other is told that it came too late."""
+async def test_if_two_people_decide_at_once_the_losing_decision_is_not_recorded(runtime: RuntimeHarness) -> None:
+    """With two services on one store, like two processes: one decides, the other learns that it came too late."""
     second = Wiring(load({"store": str(runtime.store), "synchronous": "NORMAL"}, folder=runtime.work)).service()
     try:
         for turn in range(4):
@@ -225,7 +225,7 @@ async def test_of_two_who_decide_at_once_the_word_of_the_one_who_lost_is_nowhere
     assert sum(f"{name} looked {turn}".encode() in kept for name in ("ada", "bob") for turn in range(4)) == 4
 
 
-async def test_what_was_approved_elsewhere_cannot_be_denied_and_is_not_cancelled(runtime: RuntimeHarness) -> None:
+async def test_an_approval_given_elsewhere_cannot_be_denied_or_cancelled(runtime: RuntimeHarness) -> None:
     waiting = await runtime.run(GATED)
     await runtime.service.decide(waiting["requiresApproval"]["approvalId"], "approve", Principal("ada"))
     envelope = await runtime.resume(waiting, False)
@@ -246,7 +246,7 @@ async def test_the_same_decision_again_is_harmless_and_does_nothing_again(runtim
 
 
 @pytest.mark.parametrize("made", [lambda asked: asked["shortId"], lambda asked: asked["approvalId"]])
-async def test_a_short_id_will_do_and_only_once(runtime: RuntimeHarness, made: Any) -> None:
+async def test_a_short_id_is_accepted_once(runtime: RuntimeHarness, made: Any) -> None:
     waiting = await runtime.run(GATED)
     name = made(waiting["requiresApproval"])
     assert (await runtime.ask({"action": "resume", "token": name, "approve": True}))["status"] == "ok"
@@ -265,7 +265,7 @@ async def test_an_unknown_token_finds_nothing(runtime: RuntimeHarness, token: st
     assert not runtime.made()
 
 
-async def test_a_token_with_another_proof_is_no_token(runtime: RuntimeHarness) -> None:
+async def test_a_token_with_a_wrong_signature_is_invalid(runtime: RuntimeHarness) -> None:
     one, other = await runtime.run(GATED), await runtime.run(GATED)
     wait = one["requiresApproval"]["approvalId"]
     proof = other["requiresApproval"]["resumeToken"].partition(".")[2]
@@ -274,8 +274,8 @@ async def test_a_token_with_another_proof_is_no_token(runtime: RuntimeHarness) -
         assert envelope["error"]["code"] == "not_found"
 
 
-async def test_the_token_in_an_envelope_is_no_leave_to_decide(runtime: RuntimeHarness) -> None:
-    """It was told to whoever asked: that may be an assistant, and it decides nothing by itself."""
+async def test_the_token_in_an_envelope_does_not_permit_a_decision(runtime: RuntimeHarness) -> None:
+    """The token is sent to every caller, which may be an assistant, so it decides nothing by itself."""
     assistant = Principal("assistant", roles=frozenset({"runner"}))
     waiting = await runtime.run(GATED, assistant)
     envelope = await runtime.resume(waiting, True, assistant)

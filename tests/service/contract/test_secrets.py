@@ -1,4 +1,4 @@
-"""A secret that a command says aloud is masked wherever it could show: database, log, events, envelope and preview."""
+"""A secret in a command's output is masked everywhere: database, log, events, envelope and preview."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def forms() -> list[str]:
     return [SECRET, base64.b64encode(SECRET.encode()).decode(), quote(SECRET, safe="")]
 
 
-async def test_a_secret_that_is_echoed_shows_nowhere(
+async def test_an_echoed_secret_is_masked_everywhere(
     runtime: RuntimeHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OFFICE_TOKEN", SECRET)
@@ -74,7 +74,7 @@ async def test_a_secret_that_is_echoed_shows_nowhere(
 async def test_looking_for_the_secrets_of_a_run_takes_no_decision_from_its_driver(
     runtime: RuntimeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where somebody forks a run that was approved, and that a server is about to take up."""
+    """For example, a person forks an approved run that a server is about to take up."""
     monkeypatch.setenv("OFFICE_TOKEN", SECRET)
     runtime.rule(POLICY)
     waiting = await runtime.run(ECHOING, args={"token": "env:OFFICE_TOKEN"})
@@ -143,7 +143,7 @@ steps:
 """
 
 
-async def test_a_secret_that_a_person_changed_is_known_to_whoever_goes_on(
+async def test_a_secret_that_a_person_changed_is_known_to_the_next_driver(
     runtime: RuntimeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = "an0ther-secret-of-the-office"
@@ -196,7 +196,7 @@ KEY = "sk-house-0123456789"
 
 
 class Ring(KeyringBackend):
-    """A keyring with one key in it."""
+    """A keyring with one key."""
 
     priority = 1.0
 

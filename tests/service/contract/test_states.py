@@ -1,4 +1,4 @@
-"""Every state of a run has its envelope: what it waits for, how it ended, and what becomes of what expired."""
+"""Every state of a run has its envelope: waits, endings and expiries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FLAT = "# Flat\n\n## STEP 1: A\n\nSay a.\n\n## STEP 2: B\n\nSay b.\n"
 
 
 async def expired(runtime: RuntimeHarness, waiting: dict[str, Any]) -> dict[str, Any]:
-    """The envelope of a run once the time of its approval is over."""
+    """The envelope of a run whose approval has expired."""
     status = {"action": "status", "runId": waiting["runId"]}
     while True:
         envelope = await runtime.ask(status)
@@ -39,7 +39,7 @@ async def expired(runtime: RuntimeHarness, waiting: dict[str, Any]) -> dict[str,
         await asyncio.sleep(0.05)
 
 
-# --- approvals that nobody gave ------------------------------------------------------------------------------------
+# --- expired approvals ------------------------------------------------------------------------------------
 
 
 async def test_an_approval_that_expires_cancels_the_run(runtime: RuntimeHarness) -> None:
@@ -77,7 +77,7 @@ async def test_an_approval_that_expires_may_be_denied(runtime: RuntimeHarness) -
     assert [row.status for row in await runtime.rows()] == ["cancelled"]
 
 
-async def test_a_token_that_comes_right_after_the_time_is_over_finds_it_so(runtime: RuntimeHarness) -> None:
+async def test_a_token_used_right_after_the_expiry_is_too_late(runtime: RuntimeHarness) -> None:
     runtime.rule(ALLOWED + "[approvals]\nexpires_after = 0.05\n")
     waiting = await runtime.run(GATED)
     await asyncio.sleep(0.1)
@@ -96,7 +96,7 @@ async def test_every_approval_has_an_end_unless_the_policy_says_otherwise(runtim
 # --- why it waits ---------------------------------------------------------------------------------------------------
 
 
-async def test_what_the_policy_asks_about_says_so(runtime: RuntimeHarness) -> None:
+async def test_a_wait_names_the_policy_rule_that_asks(runtime: RuntimeHarness) -> None:
     runtime.rule("")
     envelope = await runtime.run("name: P\nsteps:\n  - {id: a, command: cli touch made.txt}\n")
     asked = envelope["requiresApproval"]
@@ -109,7 +109,7 @@ async def test_what_the_policy_asks_about_says_so(runtime: RuntimeHarness) -> No
     assert runtime.made()
 
 
-async def test_what_the_policy_denies_fails_the_step_and_says_which_rule(runtime: RuntimeHarness) -> None:
+async def test_a_denied_action_fails_the_step_and_names_the_rule(runtime: RuntimeHarness) -> None:
     runtime.rule('[commands]\ndeny = ["touch *"]\n')
     envelope = await runtime.run("name: P\nsteps:\n  - {id: a, command: cli touch made.txt, approval: required}\n")
     assert envelope["error"]["code"] == "forbidden"
@@ -117,7 +117,7 @@ async def test_what_the_policy_denies_fails_the_step_and_says_which_rule(runtime
     assert not runtime.made()
 
 
-async def test_an_allowed_domain_is_all_that_a_pipeline_reaches_unasked(runtime: RuntimeHarness) -> None:
+async def test_a_pipeline_reaches_only_an_allowed_domain_without_asking(runtime: RuntimeHarness) -> None:
     runtime.rule('[egress]\nallow = ["http://localhost:*/*"]\n')
     text = "name: D\nallowed_domains: [example.com]\nsteps:\n  - {id: a, command: http http://localhost:9/}\n"
     envelope = await runtime.run(text)
@@ -132,7 +132,7 @@ async def with_model(runtime: RuntimeHarness, *replies: str, **flags: Any) -> Ru
 
 
 @pytest.mark.parametrize(("approve", "said"), [(True, "yes"), (False, "no")])
-async def test_a_question_of_yes_or_no_is_answered_by_the_decision(
+async def test_a_yes_or_no_question_is_answered_by_the_decision(
     runtime: RuntimeHarness, approve: bool, said: str
 ) -> None:
     await with_model(runtime, "ready", "brewed")
@@ -147,7 +147,7 @@ async def test_a_question_of_yes_or_no_is_answered_by_the_decision(
     assert (await runtime.resume(waiting, not approve))["error"]["code"] == "conflict"
 
 
-async def test_a_question_that_wants_words_needs_them(runtime: RuntimeHarness) -> None:
+async def test_a_question_for_text_needs_an_answer(runtime: RuntimeHarness) -> None:
     await with_model(runtime, "ready", "brewed")
     waiting = await runtime.run(ASKING.format(type="select", options=', "Green", "Black"'))
     assert waiting["requiresApproval"]["options"] == ["Green", "Black"]
@@ -156,7 +156,7 @@ async def test_a_question_that_wants_words_needs_them(runtime: RuntimeHarness) -
     assert (await runtime.resume(waiting, True, answer="green"))["status"] == "ok"
 
 
-async def test_a_question_that_nobody_wants_to_answer_cancels_the_run(runtime: RuntimeHarness) -> None:
+async def test_declining_a_question_cancels_the_run(runtime: RuntimeHarness) -> None:
     await with_model(runtime, "ready")
     waiting = await runtime.run(ASKING.format(type="input", options=""))
     assert (await runtime.resume(waiting, False, reason="no idea"))["status"] == "cancelled"
@@ -178,7 +178,7 @@ async def test_a_spent_budget_that_is_not_raised_cancels_the_run(runtime: Runtim
     assert (await runtime.resume(waiting, False))["status"] == "cancelled"
 
 
-async def test_the_output_of_a_text_is_a_text_however_it_looks(runtime: RuntimeHarness) -> None:
+async def test_text_output_stays_text_whatever_it_looks_like(runtime: RuntimeHarness) -> None:
     await with_model(runtime, "[1, 2]", "[3]")
     assert (await runtime.run(FLAT))["output"] == ["[3]"]
     text = "name: T\nsteps:\n  - id: a\n    command: cli echo '[1,2]'\n    effect: read\n"
@@ -198,7 +198,7 @@ async def test_a_failure_carries_what_came_before_it(runtime: RuntimeHarness) ->
 
 
 async def test_a_step_that_was_killed_with_its_process_is_asked_about_and_not_repeated(runtime: RuntimeHarness) -> None:
-    """As after a crash: the intent is there, and no outcome."""
+    """As after a crash: there is an intent but no outcome."""
     text = "name: D\nsteps:\n  - {id: a, command: cli sh -c 'echo x >> log; until test -e go; do sleep 0.05; done'}\n"
     late = await runtime.run(text, waitMs=0)
     while not runtime.made("log"):
@@ -214,10 +214,10 @@ async def test_a_step_that_was_killed_with_its_process_is_asked_about_and_not_re
     assert (runtime.work / "log").read_text() == "x\nx\n", "it was repeated because somebody said so"
 
 
-async def test_whoever_decides_about_a_doubt_sees_all_that_would_be_repeated(
+async def test_a_person_who_decides_about_a_doubt_sees_everything_that_would_be_repeated(
     runtime: RuntimeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole command and not only its program; secrets are masked, and nothing in it is hidden."""
+    """The whole command, not only its program; secrets are masked, and nothing is hidden."""
     monkeypatch.setenv("OFFICE_TOKEN", "hunter2-hunter2-hunter2")
     runtime.rule(ALLOWED + '[secrets]\nallow = ["*"]\n')
     text = """

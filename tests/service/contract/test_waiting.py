@@ -1,4 +1,4 @@
-"""Requests whose caller waits no longer, comes twice, or cancels; and the strict form of what they are told."""
+"""Requests whose caller stops waiting, repeats them or cancels, and the strict form of envelopes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.runtime import GATED, SLOW, RuntimeHarness, core
 # --- waiting no longer -----------------------------------------------------------------------------------------------
 
 
-async def test_a_caller_who_waits_no_longer_is_told_the_run_and_it_goes_on(runtime: RuntimeHarness) -> None:
+async def test_a_caller_that_stops_waiting_gets_the_run_id_and_the_run_continues(runtime: RuntimeHarness) -> None:
     late = await runtime.run(SLOW, waitMs=0)
     assert (late["status"], late["error"]["code"]) == ("error", "timeout")
     assert late["runId"] in late["error"]["message"]
@@ -36,7 +36,7 @@ async def test_two_callers_wait_for_the_same_run(runtime: RuntimeHarness) -> Non
     assert [one["output"] for one in await asyncio.gather(*both)] == [["went\n"]] * 2
 
 
-async def test_a_key_starts_one_run_however_often_it_comes(runtime: RuntimeHarness) -> None:
+async def test_a_key_starts_one_run_however_often_it_is_used(runtime: RuntimeHarness) -> None:
     several = await asyncio.gather(*(runtime.run(GATED, key="order 7") for _ in range(3)))
     assert len({one["runId"] for one in several}) == 1
     assert len(await runtime.rows()) == 1
@@ -46,7 +46,7 @@ async def test_a_key_starts_one_run_however_often_it_comes(runtime: RuntimeHarne
 
 
 @pytest.mark.parametrize("other", [{"cwd": "below"}, {"maxOutputBytes": 64}])
-async def test_a_key_stands_for_the_place_and_the_cap_as_well(runtime: RuntimeHarness, other: dict[str, Any]) -> None:
+async def test_a_key_covers_the_folder_and_the_output_limit_too(runtime: RuntimeHarness, other: dict[str, Any]) -> None:
     (runtime.work / "below").mkdir()
     (runtime.work / "elsewhere").mkdir()
     first: dict[str, Any] = {"cwd": "elsewhere", "maxOutputBytes": 4096}
@@ -60,7 +60,7 @@ async def test_a_key_stands_for_the_place_and_the_cap_as_well(runtime: RuntimeHa
 VIEWER = Principal("vic", roles=frozenset({"viewer"}))
 
 
-async def test_who_may_only_look_is_told_and_drives_nothing(runtime: RuntimeHarness) -> None:
+async def test_a_viewer_gets_the_status_and_drives_nothing(runtime: RuntimeHarness) -> None:
     late = await runtime.run(SLOW, waitMs=0)
     status = {"action": "status", "runId": late["runId"]}
     goes_on = await runtime.ask({**status, "waitMs": 0}, VIEWER)
@@ -76,7 +76,7 @@ async def test_who_may_only_look_is_told_and_drives_nothing(runtime: RuntimeHarn
     assert (await runtime.ask(status))["output"] == ["went\n"]
 
 
-async def test_who_may_only_look_follows_whoever_drives_it(runtime: RuntimeHarness) -> None:
+async def test_a_viewer_follows_the_driver(runtime: RuntimeHarness) -> None:
     late = await runtime.run(SLOW, waitMs=0)
     looking = asyncio.create_task(runtime.ask({"action": "status", "runId": late["runId"]}, VIEWER))
     await asyncio.sleep(0)
@@ -84,7 +84,7 @@ async def test_who_may_only_look_follows_whoever_drives_it(runtime: RuntimeHarne
     assert (await looking)["output"] == ["went\n"]
 
 
-async def test_who_may_only_look_does_not_carry_out_what_expired(runtime: RuntimeHarness) -> None:
+async def test_a_viewer_does_not_apply_an_expiry(runtime: RuntimeHarness) -> None:
     runtime.rule('[commands]\nallow = ["*"]\n[approvals]\nexpires_after = 0.05\n')
     waiting = await runtime.run(GATED)
     await asyncio.sleep(0.1)
@@ -128,7 +128,7 @@ async def test_a_configured_budget_holds_for_every_request(runtime: RuntimeHarne
         assert (await runtime.service.settings(waiting["runId"]))[1].budget.seconds == kept
 
 
-async def test_nobody_approves_that_time_passes(runtime: RuntimeHarness) -> None:
+async def test_a_timer_cannot_be_approved(runtime: RuntimeHarness) -> None:
     failing = "name: T\nsteps:\n  - {id: a, command: cli false, retry: {max_attempts: 2, delay_ms: 60000}}\n"
     late = await runtime.run(failing, waitMs=0)
 
@@ -166,7 +166,7 @@ async def test_a_running_step_is_cancelled(runtime: RuntimeHarness) -> None:
     assert [step["status"] for step in envelope["steps"]] == ["failed"]
 
 
-async def test_what_has_ended_is_not_cancelled(runtime: RuntimeHarness) -> None:
+async def test_an_ended_run_is_not_cancelled(runtime: RuntimeHarness) -> None:
     done = await runtime.resume(await runtime.run(GATED), True)
     envelope = await runtime.ask({"action": "cancel", "runId": done["runId"]})
     assert (envelope["status"], envelope["cancelled"]) == ("ok", False)
@@ -190,12 +190,12 @@ async def test_the_strict_form_has_the_fields_of_the_format_and_no_others(runtim
     assert sorted(await runtime.ask({"action": "cancel", "runId": run}, strict=True)) == ["ok", "output", "status"]
 
 
-async def test_a_request_may_come_as_a_text(runtime: RuntimeHarness) -> None:
+async def test_a_request_may_be_json_text(runtime: RuntimeHarness) -> None:
     envelope = await runtime.ask(json.dumps({"action": "run", "pipeline": GATED}))
     assert envelope["status"] == "needs_approval"
 
 
-async def test_leaving_lets_go_of_a_run_and_another_process_takes_it_up(runtime: RuntimeHarness) -> None:
+async def test_closing_releases_a_run_for_another_process(runtime: RuntimeHarness) -> None:
     late = await runtime.run(SLOW, waitMs=0)
     await settled(lambda: runtime.service.drives(late["runId"]))
     await runtime.close()

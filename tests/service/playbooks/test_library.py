@@ -1,4 +1,4 @@
-"""Stored playbooks: found by id and by path in their folders; what cannot be run is left out, and told."""
+"""Stored playbooks are found by id and by path; those that cannot be run are left out and reported."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_playbooks_are_found_in_files_and_folders_of_every_dialect(tmp_path: Pat
     assert left_out == []
 
 
-def test_files_that_are_no_playbooks_are_not_read_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder may hold other data; listing it must not take the time to tell what is wrong with it."""
+def test_files_that_are_not_playbooks_are_not_read_completely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder may contain other data; listing it must not spend time on finding out what is wrong with it."""
 
     def never(*given: object) -> None:
         raise AssertionError(given)
@@ -52,7 +52,7 @@ def test_files_that_are_no_playbooks_are_not_read_through(tmp_path: Path, monkey
     )
 
 
-def test_what_cannot_be_run_is_left_out_and_told(tmp_path: Path) -> None:
+def test_a_playbook_that_cannot_be_run_is_left_out_and_reported(tmp_path: Path) -> None:
     broken = write(tmp_path, "broken.yml", "name: B\nsteps: []\n")
     binary = tmp_path / "binary.yml"
     binary.write_bytes(b"\xff\xfe\x00")
@@ -62,11 +62,11 @@ def test_what_cannot_be_run_is_left_out_and_told(tmp_path: Path) -> None:
     assert all(one.problem for one in left_out)
 
 
-def test_a_folder_that_is_not_there_holds_none(tmp_path: Path) -> None:
+def test_a_missing_folder_contains_no_playbooks(tmp_path: Path) -> None:
     assert Stored([tmp_path / "missing"]).found() == ([], [])
 
 
-def test_of_two_with_one_id_the_first_counts(tmp_path: Path) -> None:
+def test_the_first_of_two_playbooks_with_the_same_id_wins(tmp_path: Path) -> None:
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     first = write(mine, "one.yml", ONE)
     second = write(theirs, "other.yml", ONE)
@@ -130,7 +130,7 @@ async def test_no_other_file_can_be_run(runtime: RuntimeHarness, pipeline: str) 
     assert await runtime.rows() == []
 
 
-async def test_an_id_goes_before_a_text(runtime: RuntimeHarness) -> None:
+async def test_an_id_takes_precedence_over_text(runtime: RuntimeHarness) -> None:
     write(runtime.config / "playbooks", "one.yml", ONE)
     assert (await runtime.run('{"name": "J", "steps": [{"id": "a", "command": "cli echo text"}]}'))["output"] == [
         "text\n"
@@ -144,24 +144,26 @@ async def test_a_stored_playbook_is_run_by_its_name_as_it_is_written(runtime: Ru
         assert (await runtime.run(pipeline))["output"] == ["one\n"]
     write(folder, "other.yml", ONE.replace("name: One", "name: My Nightly Backup"))
     envelope = await runtime.run("My Nightly Backup")
-    assert "or one of these: my-nightly-backup, one" in envelope["error"]["message"], "two are called so"
+    assert "or one of these ids: my-nightly-backup, one" in envelope["error"]["message"], "two are called so"
 
 
-async def test_playbooks_named_in_other_letters_are_told_apart(tmp_path: Path) -> None:
+async def test_playbook_names_are_case_sensitive(tmp_path: Path) -> None:
     write(tmp_path, "snow.yml", TWO.replace("Two", "☃"))
     write(tmp_path, "sun.yml", TWO.replace("Two", "☀"))
     found, left_out = Stored([tmp_path]).found()
     assert ({one.title for one in found}, left_out) == ({"☃", "☀"}, [])
 
 
-async def test_a_path_may_begin_where_we_are(runtime: RuntimeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_path_may_be_relative_to_the_working_folder(
+    runtime: RuntimeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(runtime.config / "playbooks", "one.yml", ONE)
     monkeypatch.chdir(runtime.config)
     assert (await runtime.run("playbooks/one.yml"))["output"] == ["one\n"]
 
 
 @pytest.mark.parametrize("pipeline", ["bad", "bad.yml"])
-async def test_a_stored_playbook_that_is_invalid_is_told_why(runtime: RuntimeHarness, pipeline: str) -> None:
+async def test_the_problem_of_an_invalid_stored_playbook_is_reported(runtime: RuntimeHarness, pipeline: str) -> None:
     path = write(runtime.config / "playbooks", "bad.yml", "name: B\nsteps: []\n")
     error = (await runtime.run(pipeline))["error"]
     assert error["code"] == "invalid_request"
@@ -169,7 +171,7 @@ async def test_a_stored_playbook_that_is_invalid_is_told_why(runtime: RuntimeHar
     assert f"`cuebook validate {path}`" in error["message"]
 
 
-async def test_the_second_of_two_with_one_id_is_told_of_the_first(runtime: RuntimeHarness) -> None:
+async def test_the_second_of_two_playbooks_with_the_same_id_names_the_first(runtime: RuntimeHarness) -> None:
     first = write(runtime.config / "playbooks", "a.yml", ONE)
     write(runtime.config / "playbooks", "b.yml", ONE)
     assert (await runtime.run("one"))["output"] == ["one\n"]
