@@ -311,7 +311,7 @@ def _clause(effect: Effect) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word quoted for a shell. A reference stays readable."""
+    """Quotes a word for a shell, except for a reference, which stays readable."""
     return word if word.startswith("$") and " " not in word else shlex.quote(word)
 
 

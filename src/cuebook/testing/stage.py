@@ -65,7 +65,7 @@ class ToolRequest(msgspec.Struct, frozen=True):
 
 
 class Stage:
-    """Everything that a case's run reaches."""
+    """Everything that the run of a case can reach."""
 
     def __init__(
         self, case: Case, folder: Path, dialect: Dialect, model: Model | None = None, *, real: bool = False

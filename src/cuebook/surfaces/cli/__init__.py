@@ -33,7 +33,7 @@ COMMANDS = {
     "restart": ("commands.restart", "Start a new run from a step of another run, optionally with changes."),
     "runtime": ("commands.runtime", "Handle one request of the runtime contract and print an envelope."),
     "runs": ("commands.show", "List runs, newest first."),
-    "show": ("commands.show", "Show a run: its steps, its outputs and what it is waiting for."),
+    "show": ("commands.show", "Show a run: steps, outputs and what it is waiting for."),
     "events": ("commands.show", "Show what happened in a run, and follow it."),
     "inbox": ("commands.show", "List everything that is waiting for a person."),
     "diff": ("commands.diff", "Compare two runs, step by step."),

@@ -93,7 +93,7 @@ def gather_inputs(given: dict[str, Any], document: Document, dialect: Dialect) -
     for one in given.get("input") or ():
         name, equals, value = one.partition("=")
         if not equals:
-            raise BadInput(f"--input {one}: expected NAME=VALUE.", fix="Write it as in --input topic=tea.")
+            raise BadInput(f"--input {one}: expected NAME=VALUE.", fix="For example: --input topic=tea.")
         if name not in names and not dialect.takes(document, name):
             unknown.append(name)
             continue
@@ -168,7 +168,7 @@ def gather_answers(given: Given, playbook: Playbook | None) -> Answers:
     for one in given["answer"]:
         label, equals, value = one.partition("=")
         if not equals or not label:
-            raise BadInput(f"--answer {one}: expected STEP=VALUE.", fix="Write it as in --answer 2=yes.")
+            raise BadInput(f"--answer {one}: expected STEP=VALUE.", fix="For example: --answer 2=yes.")
         answers[label] = value_of(f"--answer {label}", value)
     if playbook is not None and playbook.outline:
         check_answers(answers, playbook.outline)

@@ -168,7 +168,7 @@ def changed_values(given: tuple[str, ...]) -> dict[str, str]:
     for one in given:
         name, equals, value = one.partition("=")
         if not equals or not name:
-            raise BadInput(f"--set {one}: expected NAME=VALUE.", fix="Write it as in --set topic=tea.")
+            raise BadInput(f"--set {one}: expected NAME=VALUE.", fix="For example: --set topic=tea.")
         values[name] = value_of(f"--set {name}", value)
     return values
 

@@ -185,7 +185,7 @@ class Result:
     async def afork(
         self, step: str, values: Mapping[str, Any] | None = None, *, visit: int | None = None, **settings: Any
     ) -> Result:
-        """Start a new run that keeps the results before a step, and continue it with other values or settings."""
+        """Start a new run that keeps the results before a step and continues with other values or settings."""
 
         async def begin(service: Service, wiring: Wiring) -> str:
             return (await service.fork(self.run, step, visit=visit, values=values, settings=settings)).id
@@ -193,7 +193,7 @@ class Result:
         return await self._session.driven(begin)
 
     async def arestart(self, step: str, *, visit: int | None = None) -> Result:
-        """Start a new run that keeps the results before a step, and repeat the rest."""
+        """Start a new run that keeps the results before a step and repeats the rest."""
         return await self.afork(step, visit=visit)
 
     async def acancel(self, reason: str = "") -> Result:
@@ -234,11 +234,11 @@ class Result:
     def fork(
         self, step: str, values: Mapping[str, Any] | None = None, *, visit: int | None = None, **settings: Any
     ) -> Result:
-        """Start a new run that keeps the results before a step, and continue it with other values or settings."""
+        """Start a new run that keeps the results before a step and continues with other values or settings."""
         return finished(self.afork(step, values, visit=visit, **settings), "afork")
 
     def restart(self, step: str, *, visit: int | None = None) -> Result:
-        """Start a new run that keeps the results before a step, and repeat the rest."""
+        """Start a new run that keeps the results before a step and repeats the rest."""
         return finished(self.arestart(step, visit=visit), "arestart")
 
     def cancel(self, reason: str = "") -> Result:

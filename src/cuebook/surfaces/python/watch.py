@@ -63,7 +63,7 @@ def harmless(name: str, call: Callable[[T], None]) -> Callable[[T], None]:
         except Exception:
             if not failed:
                 failed = True
-                log.debug("%s failed; the run continues. Its further failures are not logged.", name, exc_info=True)
+                log.debug("%s failed; the run continues. Further failures are not logged.", name, exc_info=True)
 
     return safe
 

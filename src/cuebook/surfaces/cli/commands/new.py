@@ -44,7 +44,7 @@ def _dialects() -> list[str]:
         click.Option(
             ["--dialect"],
             type=click.Choice(_dialects()),
-            help=f"The dialect; by default the one for the suffix of NAME, or {registry.DEFAULT}.",
+            help=f"The dialect; by default the one that the suffix of NAME indicates, or {registry.DEFAULT}.",
         ),
         click.Option(["--from", "description"], metavar="TEXT", help="Let the model draft it from a description."),
         *options.SETTINGS[:2],

@@ -172,15 +172,15 @@ def _action(words: tuple[str, ...], reads_only: bool) -> Action:
         method, url = target if len(target) == 2 else ("GET", target[0])
         if "://" not in url:
             raise BadInput(
-                f"'{url[:100]}' is not a URL.", fix=f"Write it as in `{EXAMPLES['http']}`; options come first."
+                f"'{url[:100]}' is not a URL.", fix=f"For example: `{EXAMPLES['http']}`; options come first."
             )
         return Action("egress", f"{method.upper()} {_without_query(url)}", reads_only)
     if domain == "file" and len(target) == 1 and not target[0].startswith(("read:", "write:")):
-        raise BadInput("A file needs read: or write: before its path.", fix=f"Write it as in `{EXAMPLES['file']}`.")
+        raise BadInput("A file needs read: or write: before its path.", fix=f"For example: `{EXAMPLES['file']}`.")
     if len(target) != 1:
         kind = "http" if domain == "egress" else domain
         what = "The action is missing." if not target else f"Only one {kind} can be tested at a time."
-        raise BadInput(what, fix=f"Write it as in `{EXAMPLES[kind]}`; options come first.")
+        raise BadInput(what, fix=f"For example: `{EXAMPLES[kind]}`; options come first.")
     return Action(domain, target[0], reads_only)
 
 
@@ -447,7 +447,7 @@ def _lasting(given: str) -> float | None:
     try:
         return rules.duration(given)
     except ValueError:
-        raise BadInput(f"--for: '{given}' is not a duration.", fix="Write it as in 8h, 7d or never.") from None
+        raise BadInput(f"--for: '{given}' is not a duration.", fix="For example: 8h, 7d or never.") from None
 
 
 def _state(override: Override, now: float) -> str:

@@ -48,7 +48,7 @@ def _add(given: Given) -> int:
     """
     if given["more"]:
         raise BadInput(
-            "Expected only a name and a handle.", fix="Write it as in `cuebook secrets add github env:GITHUB_TOKEN`."
+            "Expected only a name and a handle.", fix="For example: `cuebook secrets add github env:GITHUB_TOKEN`."
         )
     name, handle = check_name(given["name"]), check_handle(given["handle"])
     vault = _vault()

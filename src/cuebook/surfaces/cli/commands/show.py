@@ -108,7 +108,7 @@ def runs_command(given: Given) -> int:
     ],
 )
 def show_command(given: Given) -> int:
-    """Show a run: its steps, its outputs and what it is waiting for.
+    """Show a run: steps, outputs and what it is waiting for.
 
     --state prints the execution state and --trace the execution trace, if the playbook's format defines one, for a run of
     any status. A trace contains each visit and attempt of a step, the edges that were followed and why, and the sources; or

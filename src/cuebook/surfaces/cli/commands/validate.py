@@ -124,7 +124,7 @@ def validate_command(given: Given) -> int:
 
 
 def _playbooks(given: Sequence[str]) -> list[str]:
-    """All playbooks, each once, including those in folders. A folder without playbooks is an error: probably a typo."""
+    """All playbooks without duplicates, including those in folders. A folder without any is an error: probably a typo."""
     found: dict[str, None] = {}
     for path in given:
         if path == "-" or not os.path.isdir(path):
@@ -134,7 +134,7 @@ def _playbooks(given: Sequence[str]) -> list[str]:
         if not inside:
             nouns = ", no ".join(one.noun for one in registry.dialects())
             words = f"There are no playbooks in {path}: no {nouns}."
-            raise BadInput(words, fix="Pass the files, or another folder.")
+            raise BadInput(words, fix="Pass individual files, or another folder.")
         found |= dict.fromkeys(inside)
     return list(found)
 
@@ -144,7 +144,7 @@ def _files(folder: str) -> Iterator[Path]:
 
     def refuse(error: OSError) -> None:  # an unreadable folder could also contain mistakes
         words = f"Cannot search {error.filename}: {error.strerror}."
-        raise BadInput(words, fix="Check its permissions, or pass the files.")
+        raise BadInput(words, fix="Check its permissions, or pass individual files.")
 
     found: list[Path] = []
     for place, folders, files in os.walk(folder, onerror=refuse):

@@ -212,7 +212,7 @@ class Events:
 
 
 class Published:
-    """The events of a run as JSON objects, with the events that the playbook's format defines."""
+    """The events of a run as JSON objects, including the events that the playbook's format defines."""
 
     def __init__(self, source: Playbook | None, run: str, seen: Iterable[Entry] = ()) -> None:
         """`seen` are the earlier events: not shown, but they may affect later ones."""
