@@ -461,7 +461,7 @@ async def test_a_recording_is_made_once_and_replayed_without_the_model(shelf: Sh
 async def test_a_request_that_was_not_recorded_fails_and_says_so(shelf: Shelf) -> None:
     shelf.write("said.jsonl", "")
     ran = await shelf.one(RECORDED, LINEAR)
-    assert "said.jsonl holds no reply of one to 'Do it.'" in reported(ran)[0]
+    assert "said.jsonl contains no reply of one to 'Do it.'" in reported(ran)[0]
 
 
 # --- what does not hold -------------------------------------------------------------------------------------
@@ -534,7 +534,7 @@ async def test_a_playbook_that_cannot_be_parsed_fails_every_case(shelf: Shelf) -
         ("- name: x\n  unattended: perhaps\n", "2: Unattended must be true or false, not 'perhaps'."),
         ("- name: x\n  replies: [{text: a, error: b}]\n", "2: A reply needs either 'text' or 'error'."),
         ("- name: x\n  replies: [{error: b, kind: rat}]\n", "2: Kind cannot be 'rat'. Did you mean 'rate'?"),
-        ("- name: x\n  replies: [[a]]\n", "2: A reply must be text, not a list."),
+        ("- name: x\n  replies: [[a]]\n", "2: A reply must be a string, not a list."),
         (
             "- name: x\n  replies: [a]\n  recorded: f\n",
             "3: 'replies' and 'recorded' are mutually exclusive. Remove one.",
@@ -606,7 +606,7 @@ def test_tests_are_found_in_folders_by_name_and_beside_playbooks(shelf: Shelf) -
     folder = shelf.folder
     assert runner.find([folder]) == [folder / "a.test.yaml", folder / "deep" / "b.test.yml"]
     assert runner.find([folder / "a.playbook.md", folder / "a.test.yaml"]) == [folder / "a.test.yaml"]
-    with pytest.raises(BadInput, match=r"alone\.md has no tests.*alone\.test\.yaml, beside it"):
+    with pytest.raises(BadInput, match=r"alone\.md has no tests.*alone\.test\.yaml, next to it"):
         runner.find([alone])
     with pytest.raises(BadInput, match="There is no file"):
         runner.find([folder / "nothing.md"])

@@ -221,7 +221,7 @@ async def test_a_call_is_run_instead_of_what_begins(shelf: Shelf) -> None:
     assert reported(ran) == []
     ran = await shelf.one("- name: x\n  options: {call: Duble(n=21)}\n  expect: {refused: \"no playbook 'Duble'\"}\n")
     assert reported(ran) == []
-    ran = await shelf.one("- name: x\n  options: {call: Double(m=21)}\n  expect: {refused: no 'm'}\n")
+    ran = await shelf.one("- name: x\n  options: {call: Double(m=21)}\n  expect: {refused: no argument 'm'}\n")
     assert reported(ran) == []
 
 

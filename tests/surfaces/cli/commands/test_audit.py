@@ -355,7 +355,7 @@ def test_a_file_that_was_cut_shows(cli: CommandLine, approved: str) -> None:
     proof.write_text(json.dumps(export))
     ran = cli.call("audit", "--file", proof, "--json")
     assert (ran.code, ran.object["chain"]["unbroken"]) == (1, False)
-    assert "records are missing at its end" in ran.object["chain"]["problem"]
+    assert "records are missing at the end" in ran.object["chain"]["problem"]
 
 
 def test_a_changed_store_shows_and_is_not_exported(cli: CommandLine, approved: str) -> None:

@@ -311,7 +311,7 @@ def test_answers_can_be_given_beforehand(
             ["--answer", "3=x"],
             "The answer for step 3: that step asks no question. Steps that ask a question: 1, 2a, 2b, 4.",
         ),
-        (["--answer", "1"], "--answer 1: expected STEP=VALUE. Write it as in --answer 2=yes."),
+        (["--answer", "1"], "--answer 1: expected STEP=VALUE. For example: --answer 2=yes."),
         (["--answer", "=x"], "--answer =x: expected STEP=VALUE."),
         (
             ["--answer", "1=loud"],

@@ -126,4 +126,4 @@ def test_a_missing_keyring_is_reported(cli: CommandLine) -> None:
 def test_naming_secrets_needs_an_admin(cli: CommandLine) -> None:
     cli.call("users", "add", "mira", "--role", "approver")
     ran = cli.call("secrets", "add", "github", "env:GITHUB_TOKEN", "--as", "mira")
-    assert (ran.code, "needs the role admin" in ran.err) == (5, True)
+    assert (ran.code, "requires the role admin" in ran.err) == (5, True)

@@ -220,7 +220,9 @@ def test_findings_of_all_files_are_one_run_of_sarif(folder: Path, capsys: pytest
 def test_a_binary_file_is_a_finding_and_an_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "latin.playbook.md").write_bytes(b"# Tea\n\ncaf\xe9\n")
     said = Said(capsys, "validate", ".")
-    assert (said.code, "triage" in said.out or "broken.playbook.md:5" in said.out) == (2, True), "the others are reported"
+    assert (said.code, "triage" in said.out or "broken.playbook.md:5" in said.out) == (2, True), (
+        "the others are reported"
+    )
     line = "latin.playbook.md:3:1: error: This is not UTF-8 text. Save it as UTF-8. [not_text]\n"
     assert line in said.out
     (file,) = Said(capsys, "validate", "latin.playbook.md", "--json").object["files"]
@@ -253,7 +255,7 @@ def test_a_folder_that_cannot_be_searched_is_said(bare_cli: CommandLine) -> None
         closed.chmod(0o700)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
-        "cuebook: Cannot search books/closed: Permission denied. Check its permissions, or pass the files.\n"
+        "cuebook: Cannot search books/closed: Permission denied. Check its permissions, or pass individual files.\n"
     )
 
 

@@ -383,7 +383,7 @@ def test_a_command_line_of_a_node_gets_the_time_it_asks_for(cli: CommandLine, se
     first, second = [one["content"] for one in server.requests[-1]["messages"] if one["role"] == "tool"]
     assert "after 0.5 s" in first
     assert "begun" in first
-    assert "30 seconds at most" in first
+    assert "at most 30 seconds" in first
     assert second == "finished"
 
 

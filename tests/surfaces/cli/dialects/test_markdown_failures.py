@@ -100,9 +100,7 @@ def test_a_block_that_is_not_closed_ends_with_its_step_and_is_named(cli: Command
     assert server.prompts == ["Before.\n\nInside.", "After."]
     checked = cli.call("validate", path)
     assert checked.code == 2
-    assert (
-        "book.md:11:1: error: The branch block is not closed; it ends with the step. Add ```endif```" in checked.out
-    )
+    assert "book.md:11:1: error: The branch block is not closed; it ends with the step. Add ```endif```" in checked.out
 
 
 # --- replies ------------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ async def test_decisions_one_by_one_are_refused_with_the_same_reasons(cli: Comma
         ),
         early: (
             "already_answered",
-            "ecided already by local",
+            "lready decided by local",
             f"The decision was: approve. `cuebook show {decided}` shows",
             "Your input was not used",
             "The decision was: approve. get_playbook_execution shows",

@@ -26,7 +26,7 @@ def test_prompts_go_to_a_server_of_the_project_only_where_its_user_says_so(cli: 
         cli.write("w.yml", FLOW)
         refused = cli.call("run", "w.yml")
         assert (refused.code, len(theirs.requests)) == (2, 0)
-        assert "every prompt would go there" in refused.err
+        assert "every prompt would be sent there" in refused.err
         assert cli.call("run", "w.yml", "--model", "theirs/m").code == 0
         assert len(theirs.requests) == 1
     finally:
