@@ -21,7 +21,7 @@ def fanned(*to: str, most: int = 4, **changes: Any) -> str:
 
 
 class Slow:
-    """Holds every model call until as many are there as can be, and notes how many that are."""
+    """Delays every model call until the maximum number is pending, and records that number."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -151,7 +151,7 @@ async def test_the_limit_holds_for_branches_at_once(store: Store) -> None:
 
 
 async def test_branches_within_a_branch_meet_once(store: Store) -> None:
-    """Where they meet is the beginning of another branch: then the outer branch has ended."""
+    """The node at which they join begins another branch, so the outer branch has ended."""
     fans = [{"node": "a", "to": ["b", "c"], "join": "z"}, {"node": "b", "to": ["d", "e"], "join": "c"}]
     harness = GraphHarness(store)
     row = await harness.run(flow("a", "b", "d", "e", "c", "z", x_cuebook={"fan_out": fans}))
