@@ -21,7 +21,7 @@ def fanned(*to: str, most: int = 4, **changes: Any) -> str:
 
 
 class Slow:
-    """Delays every model call until the maximum number is pending, and records that number."""
+    """Delays every model call, and records the order of the calls and the maximum concurrency."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
