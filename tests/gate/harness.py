@@ -132,7 +132,7 @@ class GateHarness:
         return await self.service.drive(run)
 
     async def later(self, seconds: float, run: str) -> RunRow:
-        """Time passes; then whatever is due for the run is done."""
+        """Lets time pass, then does everything that is due for the run."""
         self.now += seconds
         await self.store.expire(self.now)
         return await self.service.drive(run)

@@ -1,4 +1,4 @@
-"""What an approval covers: everything that is done and shown, no more than that, and the same where one is in doubt."""
+"""The scope of an approval: everything that is done and shown, and nothing else, also for effects in doubt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person approves is what runs, once, and everything else ends where the policy says."""
+"""Exactly what a person approves runs, once; everything else ends as the policy says."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_state_changing_command_waits_before_it_does_anything(harness: G
     assert not [e async for e in harness.service.entries(row.id) if isinstance(e.event, Performing)]
 
 
-async def test_the_record_tells_what_would_run_who_asks_and_until_when(harness: GateHarness) -> None:
+async def test_the_record_says_what_would_run_who_asks_and_until_when(harness: GateHarness) -> None:
     row = await harness.run(touch(stdin="some text"), who=Principal("ada"))
     wait = await harness.wait(row.id)
     assert wait.kind == "approval"
@@ -75,7 +75,7 @@ async def test_a_step_may_ask_for_approval_of_something_that_is_allowed(harness:
     assert (await harness.wait(row.id)).prompt.startswith("Really make it?")
 
 
-async def test_a_question_that_is_none_any_more_is_taken_back(harness: GateHarness) -> None:
+async def test_a_question_that_is_no_longer_needed_is_withdrawn(harness: GateHarness) -> None:
     harness.allow({"commands": {"allow": ["*"]}})
     harness.make = doing(touch("first"), touch("second", approval="Really?"))
     row = await harness.service.start_program(BOOK, "book.md", {}, Settings(model="test/echo"))
@@ -101,7 +101,7 @@ class Unlucky(GateHarness):
         return await super()._today(tenant)
 
 
-async def test_what_goes_wrong_in_the_gate_is_a_refusal(tmp_path: Path) -> None:
+async def test_an_error_in_the_gate_is_a_refusal(tmp_path: Path) -> None:
     harness = Unlucky(tmp_path, {"commands": {"allow": ["*"]}}, make=doing(touch()))
     row = await harness.service.start_program(BOOK, "book.md", {}, Settings(model="test/echo"))
     harness.lost = True
@@ -371,7 +371,7 @@ CHANGES: list[tuple[str, RunCommand, RunCommand]] = [
 
 
 @pytest.mark.parametrize(("what", "shown", "run"), CHANGES, ids=[what for what, _, _ in CHANGES])
-async def test_what_was_changed_after_the_approval_is_asked_about_again(
+async def test_a_change_after_the_approval_is_asked_about_again(
     harness: GateHarness, what: str, shown: RunCommand, run: RunCommand
 ) -> None:
     (harness.workspace / "below").mkdir()
@@ -420,7 +420,7 @@ async def test_a_program_file_that_was_replaced_after_the_approval_is_asked_abou
     assert not (harness.workspace / "bad").exists()
 
 
-async def test_an_approval_of_one_run_is_none_of_another(harness: GateHarness) -> None:
+async def test_an_approval_does_not_apply_to_another_run(harness: GateHarness) -> None:
     first = await harness.run(touch())
     await harness.service.decide((await harness.wait(first.id)).id, "approve")
     second = await harness.run(touch())
@@ -574,16 +574,14 @@ async def test_what_is_short_is_kept_once(harness: GateHarness) -> None:
     assert harness.service.in_full(wait) is wait
 
 
-async def test_where_all_of_it_was_purged_the_preview_is_left(harness: GateHarness, long: str) -> None:
+async def test_the_preview_remains_after_the_full_text_was_purged(harness: GateHarness, long: str) -> None:
     row = await harness.run(touch(stdin=long))
     wait = await harness.wait(row.id)
     lost = msgspec.structs.replace(wait, details={**wait.details, "whole": {"digest": "0" * 64, "length": 1}})
     assert harness.service.in_full(lost).details["preview"] == wait.details["preview"]
 
 
-async def test_who_changes_what_a_person_could_read_before_they_approved_it_is_found_out(
-    harness: GateHarness, long: str
-) -> None:
+async def test_a_change_to_the_text_that_a_person_approved_is_detected(harness: GateHarness, long: str) -> None:
     row = await harness.run(touch(stdin=long))
     await harness.service.close()
     with sqlite3.connect(harness.folder / "runs.db") as db:
@@ -609,7 +607,7 @@ async def test_an_approval_is_closed_once(harness: GateHarness) -> None:
     assert [event.how for event in closed] == ["answered"]
 
 
-async def test_who_is_asked_again_is_told_what_changed(harness: GateHarness) -> None:
+async def test_a_repeated_question_says_what_changed(harness: GateHarness) -> None:
     script = harness.workspace / "deploy.sh"
     script.write_text("true\n")
     row = await harness.run(RunCommand(("sh", "deploy.sh")))
@@ -655,7 +653,7 @@ async def test_the_network_is_denied_to_commands_where_all_of_it_is_denied(harne
         assert row.error.code == "forbidden"
 
 
-async def test_nobodys_own_override_counts_where_another_person_must_approve(harness: GateHarness) -> None:
+async def test_the_owners_overrides_do_not_count_if_another_person_must_approve(harness: GateHarness) -> None:
     harness.allow({"approvals": {"different_person": True}})
     await harness.service.add_override("command", "touch made.txt", None, Principal("ada"))
     assert (await harness.run(touch(), who=Principal("ada"))).status == "awaiting_approval"
@@ -671,7 +669,7 @@ async def test_a_run_does_nothing_in_another_workspace(harness: GateHarness) -> 
     with pytest.raises(Elsewhere, match=f"`cd /somewhere/else && cuebook resume {row.id}`"):
         await harness.service.drive(row.id)
     assert not (harness.workspace / "made.txt").exists()
-    # Nothing was said about the effect: where the run belongs, it goes on.
+    # Nothing was recorded about the effect, so the run continues in its own workspace.
     row = await harness.service.get(row.id)
     assert (row.status, row.driver, row.error) == ("running", "", None)
     harness.gate._workspace = "/somewhere/else"
@@ -704,7 +702,7 @@ async def test_a_run_is_cancelled_wherever_it_is_asked_for(harness: GateHarness)
     assert (await harness.service.drive(row.id)).status == "cancelled"
 
 
-async def test_a_run_asks_models_wherever_it_goes_on(harness: GateHarness) -> None:
+async def test_a_run_asks_models_wherever_it_continues(harness: GateHarness) -> None:
     harness.gate._workspace = str(harness.workspace)
     harness.service._engine.performers = {**harness.service._engine.performers, AskModel: EchoModel()}
     harness.make = doing(AskModel("hello"))
@@ -743,7 +741,7 @@ async def closings(harness: GateHarness, run: str) -> list[tuple[str, str, str]]
 
 
 async def decided(harness: GateHarness, decision: Any) -> str:
-    """A run whose approval ada has decided, with a reason, and that was not driven since."""
+    """A run that was not driven since ada decided its approval, with a reason."""
     harness.make = doing(touch())
     row = await harness.run(touch())
     (wait,) = await harness.service.waits(row.id)
@@ -785,7 +783,7 @@ async def test_what_a_person_said_is_on_record_although_the_run_is_cancelled(
     assert not (harness.workspace / "made.txt").exists()
 
 
-async def test_a_question_that_was_taken_back_is_asked_anew_where_it_must_be(harness: GateHarness) -> None:
+async def test_a_withdrawn_question_is_asked_again_where_it_must_be(harness: GateHarness) -> None:
     harness.make = doing(RunCommand(("sh", "-c", "touch begun; sleep 60"), idempotent=True))
     harness.allow({"commands": {"allow": ["*"]}})
     row = await harness.service.start_program(BOOK, "book.md", {}, Settings(model="test/echo"))

@@ -1,4 +1,4 @@
-"""What an effect may take: what is configured, what it asks for, and the most that it can ask for."""
+"""The limits of an effect: the configured ones, the requested ones, and the maximum that it can request."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def test_an_effect_gets_the_time_it_asks_for_up_to_the_configured_limit(timeout:
     assert ceilings.for_effect(RunCommand(("true",), timeout=timeout)).seconds == granted
 
 
-def test_processor_time_that_nobody_has_limited_follows_the_time_of_the_effect() -> None:
+def test_without_a_cpu_time_limit_it_follows_the_time_of_the_effect() -> None:
     given = Ceilings(max_seconds=3600.0, cpu_follows=True).for_effect(RunCommand(("true",), timeout=900.0))
     assert given.cpu_seconds >= 900
 
 
-def test_a_limit_of_processor_time_that_was_set_holds() -> None:
+def test_a_cpu_time_limit_that_was_set_applies() -> None:
     ceilings = Ceilings(Limits(cpu_seconds=7), max_seconds=3600.0)
     assert ceilings.for_effect(RunCommand(("true",), timeout=900.0)).cpu_seconds == 7

@@ -40,12 +40,12 @@ def test_the_person_at_the_terminal_is_everyone() -> None:
     assert all(Principal().may(role) for role in ROLES)
 
 
-def test_an_admin_may_everything_and_nobody_nothing() -> None:
+def test_an_admin_may_do_everything_and_a_user_without_a_role_nothing() -> None:
     assert all(someone("admin").may(role) for role in ROLES)
     assert not any(someone().may(role) for role in ROLES)
 
 
-def test_whoever_has_a_role_may_look() -> None:
+def test_everyone_with_a_role_may_view() -> None:
     for role in ROLES:
         assert someone(role).may("viewer")
     assert not someone("viewer").may("runner")
@@ -155,7 +155,7 @@ async def test_a_user_has_the_roles_that_were_given(service: Service) -> None:
         await service.remove_user("ann")
 
 
-async def test_a_token_tells_its_user_and_is_kept_as_a_digest_only(service: Service, tmp_path: Path) -> None:
+async def test_a_token_identifies_its_user_and_is_stored_only_as_a_digest(service: Service, tmp_path: Path) -> None:
     _, token = await service.add_user("ann", ["approver"])
     _, other = await service.add_user("bob", ["viewer"])
     found = await service.principal_with(token)
@@ -185,7 +185,7 @@ async def test_a_user_that_makes_no_sense_is_refused(service: Service, name: str
 
 @pytest.mark.parametrize("name", ["local", "Local", "assistant", "nobody", "trigger", "trigger.note", "Trigger.x"])
 async def test_a_name_that_journals_use_themselves_is_refused(service: Service, name: str) -> None:
-    with pytest.raises(BadInput, match="uses it for itself"):
+    with pytest.raises(BadInput, match="Cuebook uses it"):
         await service.add_user(name, ["viewer"])
     assert await service.users() == []
 

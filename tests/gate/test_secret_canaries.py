@@ -1,4 +1,4 @@
-"""A canary in every place that a secret can come through: it is found in no file, log, event, error or preview."""
+"""A canary in every place that a secret can pass through is not found in any file, log, event, error or preview."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def forms(secret: str = CANARY) -> dict[str, str]:
 
 
 def leaked(data: bytes | str, secret: str = CANARY) -> list[str]:
-    """In which forms the canary can be read from there."""
+    """The forms in which the canary can be read there."""
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     found = []
     for name, form in forms(secret).items():
-        # Neighbours change the edges of base64: what does not depend on them must not be there.
+        # Neighbouring bytes change the edges of base64, so only the part that does not depend on them is searched.
         core = form.strip('"').rstrip("=")
         core = core[4:-6] if "base64" in name or name == "basic" else core
         if core in text:
@@ -69,7 +69,7 @@ def leaked(data: bytes | str, secret: str = CANARY) -> list[str]:
 
 
 class Repeats:
-    """A model that says what it is told to, in pieces of three characters."""
+    """A model that says a given text, in pieces of three characters."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -222,7 +222,7 @@ async def test_a_secret_never_goes_into_argv(harness: GateHarness, seen: list[An
 
 
 async def test_a_server_that_sends_its_secret_back(harness: GateHarness, seen: list[Any], echo: str) -> None:
-    # A header cannot carry every character: another secret does for it.
+    # A header cannot contain every character, so another secret is used.
     row = await harness.run(
         SendHttp("POST", echo, secrets=(SecretUse("headers.Authorization", "env:PLAIN", "Bearer {}"),)),
         SendHttp("POST", echo, secrets=(SecretUse("body", "canary"),)),
@@ -325,7 +325,7 @@ async def test_a_preview_of_an_approval_shows_handles(harness: GateHarness, seen
     await clean(harness, row.id, seen)
 
 
-async def test_a_program_that_tells_what_it_should_not(harness: GateHarness, seen: list[Any]) -> None:
+async def test_a_program_that_reveals_a_secret(harness: GateHarness, seen: list[Any]) -> None:
     def make(inputs: dict[str, Any]) -> Program[Any]:
         yield StepStarted("1", f"Title {CANARY}")
         yield ValueSet("token", CANARY)

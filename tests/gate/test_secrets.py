@@ -1,4 +1,4 @@
-"""Values are found by their handles at the last moment, told to the redactor first, and never part of a message."""
+"""Values are looked up at the last moment, added to the redactor first, and never part of a message."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_one_line_end_is_taken_off_a_file(file: Path) -> None:
         assert vault().resolve(f"file:{file}") == value
 
 
-def test_a_name_stands_for_a_handle() -> None:
+def test_a_name_refers_to_a_handle() -> None:
     found = vault(names=lambda: {"github": "env:TOKEN"})
     assert found.resolve("github") == VALUE
     assert found.canonical("github") == "env:TOKEN"
@@ -88,7 +88,7 @@ def test_names_do_not_nest() -> None:
         found.resolve("github")
 
 
-def test_an_unknown_name_is_told_with_those_that_are_close() -> None:
+def test_the_error_for_an_unknown_name_lists_similar_names() -> None:
     with pytest.raises(SecretUnknown, match=r"no secret 'gihub'\. Did you mean github\?") as raised:
         vault(names=lambda: {"github": "env:TOKEN"}).canonical("gihub")
     assert raised.value.code == "secret_unknown"
@@ -135,7 +135,7 @@ def problem_of(found: Vault, handle: str) -> SecretProblem:
     return raised.value
 
 
-def test_a_value_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_value_says_what_to_do(tmp_path: Path) -> None:
     for handle, words in [
         ("env:NOTHING", "Set NOTHING in the environment"),
         ("env:EMPTY", "Set EMPTY in the environment"),
@@ -156,7 +156,7 @@ def test_a_short_value_is_refused_and_not_shown(file: Path) -> None:
         assert (problem.code, "1234567" in str(problem)) == ("secret_too_short", False)
 
 
-def test_what_cannot_be_read_is_told(file: Path) -> None:
+def test_a_value_that_cannot_be_read_is_an_error(file: Path) -> None:
     pipe, binary, large = (file.with_name(name) for name in ("pipe", "binary", "large"))
     os.mkfifo(pipe)
     binary.write_bytes(VALUE.encode() + b"\xff\xfe")
@@ -246,7 +246,7 @@ def test_values_come_by_their_place_within_their_form() -> None:
 @pytest.mark.parametrize("form", ["", "Bearer", "{} {}", "{0}"])
 def test_a_form_has_exactly_one_place_for_the_value(form: str) -> None:
     redactor = SecretRedactor()
-    with pytest.raises(SecretProblem, match=r"headers\.A does not have exactly one"):
+    with pytest.raises(SecretProblem, match=r"headers\.A must contain exactly one"):
         vault(redactor=redactor).resolve_uses(
             (SecretUse("env.B", "env:TOKEN"), SecretUse("headers.A", "env:TOKEN", form))
         )
@@ -254,7 +254,7 @@ def test_a_form_has_exactly_one_place_for_the_value(form: str) -> None:
 
 
 def test_one_place_takes_one_secret() -> None:
-    with pytest.raises(SecretProblem, match=r"Two secrets are meant for env\.A"):
+    with pytest.raises(SecretProblem, match=r"Two secrets are assigned to env\.A"):
         vault().resolve_uses((SecretUse("env.A", "env:TOKEN"), SecretUse("env.A", "env:OTHER")))
 
 

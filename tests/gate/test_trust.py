@@ -78,7 +78,7 @@ async def test_the_exact_command_is_shown_before_the_first_launch(harness: GateH
     assert noted(harness) == ["tea"]
 
 
-async def test_a_server_that_nobody_agreed_to_never_starts(harness: GateHarness) -> None:
+async def test_a_server_without_approval_never_starts(harness: GateHarness) -> None:
     row = await harness.run(NOTE)
     row = await harness.decide(row.id, "deny")
     assert row.status == "cancelled"

@@ -17,14 +17,14 @@ from cuebook.kernel.effects import Effect
 from cuebook.kernel.ports import Action, Description, Limits
 
 SHOWN = 2_000
-"""Characters shown of each part of a preview; of a longer part, its beginning and its end."""
+"""Characters of each part that a preview shows; a longer part is shortened in the middle."""
 PARTS = 20
 WHOLE = 500_000
-"""Characters of each part that are kept with the approval, so that a person can read all of it before approving."""
+"""Characters of each part that are stored with the approval, so that a person can read it in full before approving."""
 
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _ODD = re.compile(r"[^ -~\n\t]")
-"""Characters that may not be visible as themselves."""
+"""Characters that may be invisible or look like something else."""
 
 # Characters of other categories that are invisible or look like a space.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
@@ -42,7 +42,7 @@ def shown(text: str, limit: int = SHOWN) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """A text on one line. A line break is shown as an escape, because it is part of what a command receives."""
+    """The text on one line. A line break is shown as an escape, because it is part of what a command receives."""
     lines = (" ".join(line.split()) for line in text.strip().split("\n"))
     return shown(r"\n".join(lines), limit).replace("\n", " ")
 
@@ -59,7 +59,7 @@ def _spelled(letter: str) -> str:
 
 
 def preview(named: Mapping[str, str]) -> dict[str, str]:
-    """A preview bounded in number and size of its parts; omitted parts are counted. Secrets are masked before it is cut."""
+    """A preview with a limited number and size of parts; omitted parts are counted. Secrets must already be masked."""
     parts = list(named.items())
     made = {one_line(name, 60): shown(text) for name, text in parts[:PARTS]}
     if len(parts) > PARTS:

@@ -1,7 +1,7 @@
 """The gate: every effect that reaches the outside world passes through here, whichever dialect asked for it.
 
 It combines what the effect would do (as described by its performer), what the policies say, which secrets it needs and
-what a person has approved, into one ruling. It performs nothing.
+what a person has approved, into one ruling. It does not perform the effect.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from cuebook.kernel.ports import (
 from cuebook.kernel.run import RunRow, Settings
 
 NETWORK = Action("tool", "network")
-"""The action of a command that needs the network; for an approved tool server it is an action that only reads."""
+"""The action of a command that needs the network; for an approved tool server it counts as read-only."""
 
 INWARD: tuple[type[Effect], ...] = (Send, RunPython, RunPlaybook)
 """Effects that stay within Cuebook: the effects of a child run are examined one by one."""
@@ -87,7 +87,7 @@ class Gate:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._performers = describers
-        # The check of a performer is slow and its result never changes, so it is kept per kind of effect.
+        # Checking a performer against a protocol is slow and the result never changes, so it is cached.
         self._describers: dict[type[Effect], Describer | None] = {}
         self._outliners: dict[type[Effect], Outliner | None] = {}
         self._kept = kept
@@ -101,7 +101,7 @@ class Gate:
         self._snapshots: dict[str, Policy] = {}
 
     async def lacking(self, effect: Effect, tenant: str) -> SecretProblem | None:
-        """Why a secret of this effect is unavailable, if that can be determined without reading one."""
+        """Why a secret of this effect is unavailable, if that can be determined without reading it."""
         try:
             return self._lacking(await self._uses(effect, tenant))
         except SecretProblem as problem:
@@ -115,9 +115,8 @@ class Gate:
     async def examine(self, effect: Effect, case: Case) -> Admitted | Needed | Failed:
         if isinstance(effect, INWARD):
             return Admitted(_nothing_more, dict)
-        policies = await self._policies(
-            effect, case
-        )  # first: today's policy also decides which addresses can be described
+        # This comes first, because today's policy also decides which addresses can be described.
+        policies = await self._policies(effect, case)
         if isinstance(policies, Failed):
             return policies
         outliner = None if case.granted else self._outliner(type(effect))
@@ -143,12 +142,12 @@ class Gate:
         if networked and denies_network(policies):
             return Failed(
                 "forbidden",
-                f"{approvals.one_line(description.summary)}: it needs the network, and the policy denies all of it.",
-                fix="Allow the hosts that it needs in the policy's egress rules, and deny no more than you mean.",
+                f"{approvals.one_line(description.summary)}: it needs the network, and the policy denies all network access.",
+                fix="Allow the hosts that it needs in the policy's egress rules instead of denying everything.",
             )
         if ruling.decision == "deny":
             return _forbidden(description.summary, ruling)
-        # Checked before asking for an approval that could not be used. Only the owner of this machine learns what is missing.
+        # Checked first, because the approval would be useless. Only the owner of this machine learns what is missing.
         lacking = self._lacking(uses) if case.run.owner == Principal().name or ruling.decision == "allow" else None
         if lacking is not None:
             return msgspec.structs.replace(Failed.of(lacking), details=_recorded(ruling, ""))
@@ -174,14 +173,14 @@ class Gate:
             secrets=lambda: self._vault.resolve_uses(uses),
             limits=limits,
             ruling=_recorded(ruling, digest if approved else ""),
-            # What was not shown cannot have changed since; its details are determined again when it is performed.
+            # Only what was approved can have changed since; other details are determined again when it is performed.
             still=(lambda: self._still(effect, case, limits, digest)) if approved and description.bound else None,
         )
 
     async def learn(
         self, declared: Iterable[SecretNeed], used: Iterable[SecretNeed], run: RunRow, policy: str | None
     ) -> Failed | None:
-        """Makes the redactor know the secrets. A denied secret is not read, unless the run has used it before."""
+        """Adds the secrets to the redactor. A denied secret is not read, unless the run has used it before."""
         used = frozenset(used)
         names = {name: str(body["handle"]) for name, body in (await self._kept.kept(run.tenant, "secret")).items()}
         policies = await self._policies_of(run.tenant, policy)
@@ -205,8 +204,8 @@ class Gate:
     def check_place(self, run: str, workspace: str) -> None:
         if workspace and self._workspace and workspace != self._workspace:
             raise Elsewhere(
-                f"Run {run} works in {workspace}, and this is {self._workspace}.",
-                fix=f"The decision is kept. Resume the run there: `cd {shlex.quote(workspace)} && cuebook resume {run}`.",
+                f"Run {run} belongs to {workspace}, but this is {self._workspace}.",
+                fix=f"The decision is saved. Resume the run there: `cd {shlex.quote(workspace)} && cuebook resume {run}`.",
             )
 
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
@@ -225,15 +224,15 @@ class Gate:
         return Failed(
             "changed",
             f"{approvals.one_line(description.summary)}: it changed after the approval, so it was not performed.",
-            fix="Retry the run: it is examined again.",
+            fix="Retry the run; the action is examined again.",
         )
 
-    # --- for performers that need to know before they describe ---
+    # --- for performers that check trust before they describe an effect ---
 
     async def is_trusted(self, tenant: str, subject: str, digest: str) -> bool:
         return (await self._kept.kept(tenant, "trust")).get(subject, {}).get("digest") == digest
 
-    # --- inside ---
+    # --- internal ---
 
     def _describer(self, kind: type[Effect]) -> Describer | None:
         if kind not in self._describers:
@@ -248,7 +247,7 @@ class Gate:
         return self._outliners[kind]
 
     async def _described(self, effect: Effect, settings: Settings) -> Description | Failed:
-        """The description of the effect, plus what its program wants to show."""
+        """The description of the effect, plus the preview that its program adds."""
         description = await self._own_description(effect, settings)
         if isinstance(description, Failed) or not isinstance(effect, Acting) or not effect.preview:
             return description
@@ -266,8 +265,8 @@ class Gate:
         if isinstance(effect, Acting) and effect.secrets:
             return Failed(
                 "secret_misplaced",
-                f"'{effect.fingerprint}' cannot be given secrets.",
-                fix="Use a command, a request or a tool for what needs one.",
+                f"'{effect.fingerprint}' does not accept secrets.",
+                fix="Use a command, a request or a tool where a secret is needed.",
             )
         preview = {"effect": msgspec.json.encode(effect, enc_hook=str).decode()}
         action = Action("tool", effect.fingerprint, reads_only=not effect.changes)
@@ -322,7 +321,7 @@ class Gate:
         return found
 
     async def _untrusted(self, description: Description, case: Case, policies: Sequence[Policy]) -> Needed | None:
-        """The first thing the effect depends on that has not been trusted yet, or that changed since."""
+        """Asks to trust the first dependency of the effect that is not trusted yet, or has changed since."""
         if not description.trusts:
             return None
         known = await self._kept.kept(case.run.tenant, "trust")
@@ -379,7 +378,7 @@ class Gate:
             "always": [list(one) for one in always],
             **terms.details,
         }
-        prompt = summary  # without a question mark, which would pass for a part of a command or an address
+        prompt = summary  # without a question mark, which could be mistaken for part of a command or a URL
         if words:
             prompt = approvals.one_line(self._masked(words)) + (f" ({summary})" if summary else "")
         whole = approvals.whole(parts)
@@ -388,8 +387,8 @@ class Gate:
     def _always(
         self, actions: Sequence[Action], ruling: Ruling, policies: Sequence[Policy], overrides: Sequence[Override]
     ) -> tuple[tuple[str, str], ...]:
-        """The overrides, by kind and pattern, that together with those there are stop the asking about exactly this; none
-        where none do.
+        """The overrides, by domain and pattern, that together with the existing ones would allow exactly these actions;
+        empty if there are none.
         """
         asked = dict.fromkeys(reason.action for reason in ruling.reasons if reason.decision == "ask")
         found = [(action.domain, pattern) for action in asked for pattern in _suggested(action)[:1]]
@@ -415,7 +414,7 @@ def _terms(policies: Sequence[Policy]) -> _Terms:
 
 
 class _Permits:
-    """Rules on actions that appear only while an effect is performed. It is too late to ask then, so `ask` means no."""
+    """Rules on actions that appear only while an effect is performed, when it is too late to ask: `ask` means deny."""
 
     def __init__(
         self,
@@ -439,15 +438,15 @@ class _Permits:
         if ruling.decision == "ask":
             return Failed(
                 "forbidden",
-                f"{approvals.one_line(action.target)} came up on the way and needs an approval of its own:"
+                f"{approvals.one_line(action.target)} came up while the step was performed and needs its own approval:"
                 f" {_said(ruling.reasons[0])}.",
-                fix="Ask for it in a step of its own, or allow it in a policy.",
+                fix="Request it in a separate step, or allow it in a policy.",
             )
         return _forbidden(action.target, ruling)
 
 
 def _same_place(action: Action, shown: Action, ruling: Ruling) -> bool:
-    """Whether a person approved it, or approved the same origin and no rule asks about this read."""
+    """Whether a person approved this action, or approved the same origin and no rule asks about this read."""
     if action == shown:
         return True
     if action.domain != "egress" or shown.domain != "egress" or not action.reads_only:
@@ -462,8 +461,8 @@ def _origin(target: str) -> tuple[str, str]:
     return method, f"{scheme}://{rest.partition('/')[0]}".lower()
 
 
-def _reads_what_is_kept(ruling: Ruling, policies: Sequence[Policy]) -> bool:
-    """Whether a command that only reads needs approval, because it could read protected files."""
+def _may_read_protected_files(ruling: Ruling, policies: Sequence[Policy]) -> bool:
+    """Whether a read-only command needs approval because it could read protected files."""
     by_default = any(reason.action.domain == "command" and reason.where == "default" for reason in ruling.reasons)
     return by_default and restricts_reading(policies)
 
@@ -494,14 +493,14 @@ def _why(wanted: str, effect: Effect, ruling: Ruling, policies: Sequence[Policy]
     if wanted:
         return "the step asks for approval"
     if isinstance(effect, RunCommand) and effect.from_outside and any(one.asks_from_outside for one in policies):
-        return "it depends on output of a model, a server or a tool"
-    if ruling.decision == "allow" and _reads_what_is_kept(ruling, policies):
+        return "it depends on the output of a model, a server or a tool"
+    if ruling.decision == "allow" and _may_read_protected_files(ruling, policies):
         return "it could read files that the policy protects from reading"
     return ""
 
 
 def _short(bound: Mapping[str, Any]) -> dict[str, str]:
-    """What the approval is bound to, in short digests that are kept with it to show later what changed."""
+    """Short digests of everything the approval is bound to, stored with it to show later what changed."""
     flat: dict[str, str] = {}
     for name, value in bound.items():
         parts = value.items() if isinstance(value, dict) else [("", value)]
@@ -518,7 +517,7 @@ def _suggested(action: Action) -> tuple[str, ...]:
 
 
 def _with_untrusted(failed: Failed, effect: Effect, policies: Sequence[Policy]) -> Failed:
-    """A refused address, with the file that would allow it if it were trusted."""
+    """The failure of a refused address, naming the file that would allow it if it were trusted."""
     if failed.code != "refused_address" or not isinstance(effect, SendHttp):
         return failed
     where = untrusted_naming(policies, f"{effect.method} {effect.url}")
@@ -538,7 +537,7 @@ def _forbidden(what: str, ruling: Ruling) -> Failed:
     return Failed(
         "forbidden",
         f"{approvals.one_line(what)}: the policy denies it ({said}).",
-        fix="`cuebook policy test` shows what decides; change the policy if this should be allowed.",
+        fix="`cuebook policy test` shows which rule decides; change the policy if this should be allowed.",
         details={"rules": [_said(reason) for reason in denials]},
     )
 

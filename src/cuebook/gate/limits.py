@@ -1,4 +1,4 @@
-"""Limits for performing an effect: configured ones, or those the effect asks for, never above the ceiling."""
+"""Limits for performing an effect: the configured ones, or those that the effect requests, up to the ceiling."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from cuebook.kernel.ports import Limits
 MAX_SECONDS = 300.0
 MAX_OUTPUT = 512_000
 _PROCESSORS = 16
-"""Processors that a process may keep busy if no limit of processor time is set."""
+"""Processors that a process may keep busy if no CPU time limit is set."""
 
 
 class Ceilings(msgspec.Struct, frozen=True):
-    """The limits of an effect that asks for none, and the most that one can ask for."""
+    """The limits of an effect that requests none, and the maximum that an effect can request."""
 
     limits: Limits = Limits()
     max_seconds: float = MAX_SECONDS
     max_output: int = MAX_OUTPUT
     cpu_follows: bool = False
-    """Whether the limit of processor time is derived from the time limit, because none is set."""
+    """Whether the CPU time limit is derived from the time limit, because none is set."""
 
     def for_effect(self, effect: Effect, asked: float | None = None) -> Limits:
         """`asked` is the time in seconds from the effect's arguments; the effect's own `timeout` is the maximum."""

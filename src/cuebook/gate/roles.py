@@ -1,6 +1,6 @@
 """Users, their roles and what each role may do. On a laptop the person at the terminal has every role.
 
-It knows no surface: surfaces pass a `Principal` for the person they act for.
+This module does not depend on any surface: surfaces pass a `Principal` for the person they act for.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ Role = Literal["viewer", "runner", "approver", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 MEANING: dict[Role, str] = {
-    "viewer": "look at runs",
+    "viewer": "view runs",
     "runner": "start, answer, resume and cancel runs",
-    "approver": "approve or deny what a run wants to do, and allow it in advance",
-    "admin": "everything, and users, secrets and overrides",
+    "approver": "approve or deny actions of runs, also in advance",
+    "admin": "do everything, and manage users, secrets and overrides",
 }
 
 
 RESERVED = ("local", "assistant", "nobody", "trigger")
 """Names that journals and sessions use: the person at the machine, an assistant over stdio, a visitor without a token,
-and the token of a playbook, which is `trigger.` and its name.
+and the token of a playbook (`trigger.` followed by its name).
 """
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a user of this name could be taken for something else."""
+    """Whether a user with this name could be mistaken for something else."""
     return name.partition(".")[0].casefold() == "trigger" or name.casefold() in RESERVED
 
 
 class NotAllowed(CuebookError):
-    """You may not do that."""
+    """You are not allowed to do that."""
 
     code = "not_allowed"
     exit_code = 5
@@ -47,7 +47,7 @@ class Principal(msgspec.Struct, frozen=True):
     tenant: str = "local"
     roles: frozenset[str] = frozenset(ROLES)
     through: str = ""
-    """The program of another vendor that they answer and decide with; it is recorded with their answers."""
+    """The third-party program that they answer and decide with; it is recorded with their answers."""
 
     def may(self, role: Role) -> bool:
         """An admin may do everything; anyone with a role may look."""
@@ -57,13 +57,13 @@ class Principal(msgspec.Struct, frozen=True):
         if not self.may(role):
             has = ", ".join(sorted(self.roles)) or "no role"
             raise NotAllowed(
-                f"{self.name} may not {what}: that needs the role {role}, and {self.name} has {has}.",
-                fix=f"Ask someone who has it, or an admin for the role: `cuebook users grant {self.name} --role {role}`.",
+                f"{self.name} may not {what}: this requires the role {role}, and {self.name} has {has}.",
+                fix=f"Ask someone with that role, or an admin to run `cuebook users grant {self.name} --role {role}`.",
             )
 
 
 def check_may_cancel(who: Principal, rule: str, owner: str) -> None:
-    """Raises `NotAllowed` if this person may not cancel a run of this owner under the rule of the policy."""
+    """Raises `NotAllowed` if this person may not cancel a run of this owner under this rule of the policy."""
     what = "cancel runs"
     if rule == "approver":
         who.require("approver", f"{what} here")
@@ -71,7 +71,7 @@ def check_may_cancel(who: Principal, rule: str, owner: str) -> None:
     who.require("runner", what)
     if rule == "owner" and who.name != owner and not who.may("admin"):
         raise NotAllowed(
-            f"{who.name} may not cancel this run: {owner} started it, and the policy leaves it to them.",
+            f"{who.name} may not cancel this run: {owner} started it, and the policy lets only them cancel it.",
             fix=f"Ask {owner}, or an admin.",
         )
 

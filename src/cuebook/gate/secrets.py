@@ -1,7 +1,7 @@
-"""Handles of secrets, and the vault that finds their values at the last moment.
+"""Secret handles, and the vault that looks up their values at the last moment.
 
-A handle says where a value is found and is safe to write anywhere. Nothing here shows a value, keeps one, or puts one
-into an error; every value is given to the redactor before it is handed out.
+A handle says where a value is stored and is safe to write anywhere. Nothing here displays or stores a value or puts it
+into an error; every value is added to the redactor before it is returned.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SecretNoFile(SecretUnreadable):
 
 
 class Learner(Protocol):
-    """Learns every value before it is handed out: the redactor."""
+    """The redactor, which learns every value before it is returned."""
 
     def add(self, name: str, value: str) -> None: ...
 
@@ -77,38 +77,38 @@ def is_direct(handle: str) -> bool:
 
 
 def check_name(name: str) -> str:
-    """The name, if it is valid. The message does not repeat it: it may be a value in the wrong place."""
+    """Returns the name if it is valid. The error does not repeat it, because it may be a misplaced value."""
     if ":" in name:
         raise SecretProblem(
             "Expected a name, got what looks like a handle.", fix="The name comes first, as in github env:GITHUB_TOKEN."
         )
     if not _NAME.fullmatch(name):
         raise SecretProblem(
-            "Invalid name of a secret.",
+            "Invalid secret name.",
             fix="Use up to 64 letters, digits, and . _ @ -, as in github.",
         )
     return name
 
 
 def check_handle(handle: str, home: str | None = None) -> str:
-    """A direct handle in canonical form: a path without `~` and `..`. An invalid handle is not repeated in the error."""
+    """Returns a direct handle in canonical form, without `~` and `..`. The error does not repeat an invalid handle."""
     if not is_direct(handle):
         raise SecretProblem(
             "Invalid handle.",
-            fix=f"{WHAT_A_HANDLE_IS} A value that was typed here may be kept by the shell: then change it.",
+            fix=f"{WHAT_A_HANDLE_IS} If you typed a value here, replace it: the shell may have saved it.",
         )
     kind, _, place = handle.partition(":")
     if kind == "env" and not _VARIABLE.fullmatch(place):
         raise SecretProblem(
-            "An env: handle has the name of a variable after the colon.", fix="Write it as in env:GITHUB_TOKEN."
+            "An env: handle needs the name of a variable after the colon.", fix="Write it as in env:GITHUB_TOKEN."
         )
     if kind == "keyring" and (not place.strip() or not place.isprintable()):
-        raise SecretProblem("A keyring: handle has a name after the colon.", fix="Write it as in keyring:github.")
+        raise SecretProblem("A keyring: handle needs a name after the colon.", fix="Write it as in keyring:github.")
     return f"file:{_absolute(place, home)}" if kind == "file" else handle
 
 
 class Vault:
-    """Finds the values of secrets by handle, or by the name of one."""
+    """Looks up the values of secrets, by handle or by name."""
 
     def __init__(
         self,
@@ -123,15 +123,15 @@ class Vault:
         self._names = names
         self._redactor = redactor
         self._learned: dict[str, tuple[tuple[int, ...], bool]] = {}
-        """The state of each handle when its value was last read (of a file, its identity and time of change), and whether it
-        was found."""
+        """The state of each handle when its value was last read (for a file, its identity and modification time), and
+        whether it was found."""
         self._warned: set[str] = set()
 
     def __repr__(self) -> str:
         return "<Vault>"
 
     def canonical(self, handle: str) -> str:
-        """The direct form of a handle or name: the same place always gives the same text."""
+        """The direct form of a handle or name: one place always has the same handle."""
         if is_direct(handle):
             return check_handle(handle, self._home)
         names = self._names()
@@ -140,12 +140,12 @@ class Vault:
         if not is_direct(names[handle]):
             raise SecretProblem(
                 f"The secret '{handle}' refers to another name.",
-                fix="Give it a handle of its own with `cuebook secrets add`: a name cannot refer to a name.",
+                fix="Assign it a handle with `cuebook secrets add`: a name cannot refer to another name.",
             )
         return check_handle(names[handle], self._home)
 
     def resolve(self, handle: str) -> str:
-        """The value. To be called just before it is used."""
+        """Returns the value. Call this just before using it."""
         direct = self.canonical(handle)
         found = self._find(direct)
         if isinstance(found, SecretProblem):
@@ -157,7 +157,7 @@ class Vault:
         return found
 
     def resolve_uses(self, uses: Iterable[SecretUse]) -> dict[str, str]:
-        """The values by the place where each is used, in its form."""
+        """The values in their forms, by the place where each is used."""
         uses = tuple(uses)
         self.check_uses(uses)
         values: dict[str, str] = {}
@@ -170,16 +170,16 @@ class Vault:
         return values
 
     def check_uses(self, uses: Iterable[SecretUse]) -> None:
-        """Refuses uses that are invalid for any value."""
+        """Raises `SecretProblem` for uses that are invalid whatever the value."""
         places: set[str] = set()
         for use in uses:
             if use.form.count("{}") != 1:
                 raise SecretProblem(
-                    f"The form of the secret at {use.at} does not have exactly one {{}}.",
+                    f"The form of the secret at {use.at} must contain exactly one {{}}.",
                     fix="Write it as in 'Bearer {}'.",
                 )
             if use.at in places:
-                raise SecretProblem(f"Two secrets are meant for {use.at}.", fix="Remove one of them.")
+                raise SecretProblem(f"Two secrets are assigned to {use.at}.", fix="Remove one of them.")
             places.add(use.at)
 
     def problem(self, handle: str) -> SecretProblem | None:
@@ -191,14 +191,14 @@ class Vault:
         return found if isinstance(found, SecretProblem) else None
 
     def absent(self, handle: str) -> SecretMissing | None:
-        """Why there is no value, if that can be seen without reading it: then there is no need to ask about its use."""
+        """Why there is no value, if that is clear without reading it. Asking for approval would be pointless then."""
         kind, _, place = self.canonical(handle).partition(":")
         if kind == "env" and not self._environ.get(place):
             return _not_set(place)
         return _no_file(place) if kind == "file" and not os.path.lexists(place) else None
 
     def concern(self, handle: str) -> str:
-        """A warning about where the value is kept, or an empty text."""
+        """A warning about where the value is stored, or an empty string."""
         direct = self.canonical(handle)
         kind, _, path = direct.partition(":")
         if kind != "file":
@@ -214,8 +214,8 @@ class Vault:
         )
 
     def learn(self, handles: Iterable[str] = ()) -> None:
-        """Adds every declared secret that is available now, and these, to the redactor, so that it is masked everywhere. A
-        value is not read again unless its file has changed.
+        """Adds these secrets and every declared one that is available now to the redactor, so that they are masked
+        everywhere. A value is not read again unless its file has changed.
         """
         for handle in {*self._names().values(), *handles}:
             try:
@@ -232,7 +232,7 @@ class Vault:
         seen = self._seen(direct)
         return None if seen is not None and self._learned.get(direct) == (seen, True) else self._look(direct, seen)
 
-    # --- inside ---
+    # --- internal ---
 
     @property
     def _home(self) -> str | None:
@@ -240,9 +240,8 @@ class Vault:
 
     def _look(self, direct: str, seen: tuple[int, ...] | None) -> SecretProblem | None:
         found = self._find(direct)
-        if seen is not None and not direct.startswith(
-            "env:"
-        ):  # which may be set at any time, and costs nothing to read
+        # A variable may be set at any time and costs nothing to read, so it is not remembered.
+        if seen is not None and not direct.startswith("env:"):
             self._learned[direct] = seen, isinstance(found, str)
         return found if isinstance(found, SecretProblem) else None
 
@@ -256,7 +255,7 @@ class Vault:
         return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
     def _find(self, direct: str) -> str | SecretProblem:
-        """The value, after adding it to the redactor; or the problem, which is returned so that no frame with a value is kept."""
+        """The value, after adding it to the redactor, or the problem. Raising would keep a frame with a value alive."""
         kind, _, place = direct.partition(":")
         found = {"env": self._in_environment, "keyring": self._in_keyring, "file": _in_file}[kind](place)
         if isinstance(found, SecretProblem):
@@ -264,7 +263,7 @@ class Vault:
         if len(found.strip()) < SHORTEST:
             return SecretTooShort(
                 f"The value of the secret {direct} has fewer than {SHORTEST} characters.",
-                fix="It could not be kept out of records and logs. Use a longer one.",
+                fix="Use a longer one. A value this short cannot be masked in records and logs.",
             )
         if self._redactor is not None:
             self._redactor.add(direct, found)
@@ -281,11 +280,11 @@ class Vault:
         except Exception as error:
             return SecretUnreadable(
                 f"The secret keyring:{name} cannot be read: the keyring refused ({type(error).__name__}).",
-                fix="Unlock the system's keyring and try again; `cuebook doctor` says which one is used.",
+                fix="Unlock the system's keyring and try again; `cuebook doctor` shows which one is used.",
             )
         return found or SecretMissing(
             f"The secret keyring:{name} has no value: the keyring has no entry with this name.",
-            fix=f"`keyring set cuebook {name}` puts one there.",
+            fix=f"Add one with `keyring set cuebook {name}`.",
         )
 
 
@@ -312,17 +311,17 @@ def _in_file(path: str) -> str | SecretProblem:
             f"The secret {handle} cannot be read: {why}.", fix="Check the path and its permissions."
         )
     if data is None:
-        return SecretNoFile(f"The secret {handle} cannot be read: it is not a file.", fix="Give the path of a file.")
+        return SecretNoFile(f"The secret {handle} cannot be read: it is not a file.", fix="Use the path of a file.")
     if len(data) > LARGEST_FILE:
         return SecretUnreadable(
             f"The secret {handle} cannot be read: the file is larger than {LARGEST_FILE // 1024} KiB.",
-            fix="Give a file that holds the secret and nothing else.",
+            fix="Use a file that contains only the secret.",
         )
     try:
         text = data.decode()
     except UnicodeDecodeError:
         return SecretUnreadable(
-            f"The secret {handle} cannot be read: it is not UTF-8 text.", fix="Keep it in the file as base64."
+            f"The secret {handle} cannot be read: it is not UTF-8 text.", fix="Store it in the file as base64."
         )
     value = text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
     return value or SecretMissing(
@@ -347,18 +346,18 @@ def _absolute(path: str, home: str | None) -> str:
         path = (home or os.path.expanduser("~")) + path[1:]
     if not path.startswith("/") or "\0" in path:
         raise SecretProblem(
-            "A file: handle has an absolute path after the colon, or one that begins with ~/.",
+            "A file: handle needs an absolute path after the colon, or one that begins with ~/.",
             fix="Write it as in file:~/.config/token.",
         )
     return "/" + os.path.normpath(path).lstrip("/")
 
 
 def _unknown(handle: str, names: Mapping[str, str]) -> SecretProblem:
-    # A value in the place of a handle must not be repeated; few names have this many digits.
+    # A value passed instead of a handle must not be repeated; few names have this many digits.
     plain = _NAME.fullmatch(handle) and len(handle) <= 32 and sum(char.isdigit() for char in handle) < 4
     close = get_close_matches(handle, names, n=3)
     fix = f"Did you mean {' or '.join(close)}?" if close else WHAT_A_HANDLE_IS
     return SecretUnknown(
         f"There is no secret '{handle}'." if plain else "This is neither a handle nor the name of a secret.",
-        fix=f"{fix} `cuebook secrets add NAME HANDLE` gives a name to a handle.",
+        fix=f"{fix} `cuebook secrets add NAME HANDLE` assigns a name to a handle.",
     )

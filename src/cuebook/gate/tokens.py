@@ -1,7 +1,7 @@
-"""Tokens for waits, made with this machine's key.
+"""Tokens for waits, signed with this machine's key.
 
-There are two kinds, which cannot replace each other. A *wait's token* lets someone without an account decide that wait.
-A *resume token* only names a wait: its bearer decides with their own roles, so that it can be given to a process that
+There are two kinds, which are not interchangeable. A *wait token* lets someone without an account decide that wait. A
+*resume token* only identifies a wait: its bearer decides with their own roles, so it can be passed to a process that
 may not decide anything itself.
 """
 
@@ -22,7 +22,7 @@ _PROOF = 32
 
 
 class Tokens:
-    """Makes and checks tokens. Without a file for the key, a resume token is the wait's id alone."""
+    """Makes and checks tokens. Without a key file, a resume token is just the wait's id."""
 
     def __init__(self, key_file: Path | None) -> None:
         self._key_file = key_file
@@ -37,10 +37,10 @@ class Tokens:
         return wait if self._key_file is None else f"{wait}.{self._proof(wait)}"
 
     def wait_of(self, token: str) -> str:
-        """The wait that a resume token names, or what may be its id. `NotFound` for a token of another machine."""
+        """The id of the wait that a resume token identifies. Raises `NotFound` for a token from another machine."""
         wait, dot, proof = token.partition(".")
         if dot and (self._key_file is None or not hmac.compare_digest(proof.encode(), self._proof(wait).encode())):
-            raise NotFound("There is no pending wait with this token.", fix="`cuebook inbox` lists what waits.")
+            raise NotFound("There is no pending wait with this token.", fix="`cuebook inbox` lists the pending waits.")
         return wait
 
     def make_key(self) -> None:
@@ -49,12 +49,12 @@ class Tokens:
             made = self._key_file.with_name(f"{self._key_file.name}.{secrets.token_hex(4)}")
             with os.fdopen(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
                 file.write(secrets.token_bytes(32))
-            with suppress(FileExistsError):  # another process was faster: its key counts
+            with suppress(FileExistsError):  # another process was faster; its key is used
                 os.link(made, self._key_file)
             made.unlink()
 
     def signer(self) -> Callable[[str], str]:
-        """Signs texts while the key exists; without a key file, while this process runs."""
+        """Signatures are valid while the key exists; without a key file, while this process runs."""
         if self._key_file is not None:
             return self._signed
         key = secrets.token_bytes(32)
@@ -65,6 +65,6 @@ class Tokens:
 
     def _signed(self, words: str) -> str:
         if self._key_file is None:
-            raise Refused("Tokens need a key file.", fix="Give the service a key_file.")
+            raise Refused("Tokens need a key file.", fix="Pass a key_file to the service.")
         self.make_key()
         return hmac.new(self._key_file.read_bytes(), words.encode(), hashlib.sha256).hexdigest()

@@ -1,4 +1,4 @@
-"""Policies and actions in few words."""
+"""Short helpers to build policies and actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules over commands: what is typed must be permitted, what is found within can be caught."""
+"""Rules for commands: the typed command must be permitted, and commands inside it can be restricted."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_real_shell_runs_nothing_that_was_not_taken_apart(shell: str, tmp_path
 
 
 def scripts_of_plain_commands(count: int) -> list[str]:
-    """Scripts made up at random, always the same ones. Tildes are left out: what they stand for is not in the text."""
+    """Random scripts, always the same ones, without tildes, because their meaning is not in the text."""
     chance, found = random.Random(7), list[str]()
 
     def command() -> str:
@@ -290,7 +290,7 @@ def placed(folder: str, *argv: str) -> Action:
 @pytest.mark.parametrize(
     ("allow", "action", "expected"),
     [
-        # What was meant for the workspace counts there alone.
+        # A rule for the workspace applies only there.
         (["git status"], placed("", "git", "status"), "allow"),
         (["git status"], placed(".", "git", "status"), "allow"),
         (["git status"], placed("assets/x.git", "git", "status"), "ask"),
@@ -315,7 +315,7 @@ def placed(folder: str, *argv: str) -> Action:
         (["cd * && git status"], placed("../other", "git", "status"), "ask"),
         (["cd * && git status"], placed("/other", "git", "status"), "ask"),
         (["cd x && git status"], placed("x", "env", "GIT_DIR=y", "git", "status"), "ask"),
-        # Programs that only look are the same everywhere.
+        # Programs that only read are the same everywhere.
         (["cd *", "cat *"], placed("x", "cat", "file"), "allow"),
         (["cd x", "ls"], placed("x", "ls"), "allow"),
         (["cd x", "ls"], placed("y", "ls"), "ask"),
@@ -348,7 +348,7 @@ def placed(folder: str, *argv: str) -> Action:
         (["cd x && git status"], placed("x", "bash", "-c", "git status"), "allow"),
         (["git status"], placed("x", "bash", "-c", "git status"), "ask"),
         (["cd x/y && git status"], placed("x", "bash", "-c", "cd y && git status"), "allow"),
-        # Options choose folders as well: a wildcard does not stand for them.
+        # Options choose folders as well, and a wildcard does not cover them.
         (["git *"], run("git", "-C", "x", "status"), "ask"),
         (["git *"], run("git", "--no-pager", "-C", "x", "status"), "ask"),
         (["git *"], run("git", "--git-dir=x", "status"), "ask"),
@@ -376,7 +376,7 @@ def placed(folder: str, *argv: str) -> Action:
         (["git *"], run("git", "--exec-path=x", "status"), "ask"),
         (["git -c color.ui=never *"], run("git", "-c", "color.ui=never", "log"), "allow"),
         (["git -c color.ui=never *"], run("git", "-c", "color.ui=never", "-C", "x", "log"), "ask"),
-        # The same where another program starts the one that takes them.
+        # The same applies if another program starts the one with these options.
         (["nice git *"], run("nice", "git", "log"), "allow"),
         (["nice git *"], run("nice", "git", "-C", "x", "log"), "ask"),
         (["timeout 60 git *"], run("timeout", "60", "git", "--git-dir=x", "log"), "ask"),

@@ -1,4 +1,4 @@
-"""What a policy says about an action: within a layer, between layers, between then and now, and past an override."""
+"""The ruling of a policy on an action: within a layer, between layers, between then and now, and with overrides."""
 
 from __future__ import annotations
 
@@ -114,14 +114,14 @@ def test_the_most_restrictive_layer_counts(user: Any, project: Any, trusted: boo
     assert ruled(tool(), mine, theirs) == (strictest(counting) if counting else "ask")
 
 
-def test_a_yes_of_a_layer_that_may_not_allow_is_no_opinion() -> None:
+def test_an_allow_rule_of_a_layer_that_may_not_allow_does_not_count() -> None:
     playbook = layer({"tools": {"allow": ["deploy"], "default": "allow"}}, "playbook", may_allow=False, where="book.md")
     ruling = decide(tool(), [policy(playbook)])
     assert ruling.decision == "ask"
     assert [reason.where for reason in ruling.reasons] == ["default"]
     (opinion,) = opinions(tool(), policy(playbook))
     assert (opinion.decision, opinion.counts) == ("allow", False)
-    # It does not fall to the layer's own default either: the playbook has spoken, only without weight.
+    # The layer's own default does not apply either: the playbook has an opinion, but it does not count.
     strict = layer({"tools": {"allow": ["deploy"], "default": "deny"}}, "playbook", may_allow=False)
     assert ruled(tool(), {"tools": {"allow": ["*"]}}, strict) == "allow"
     assert ruled(tool("other"), {"tools": {"allow": ["*"]}}, strict) == "deny"
@@ -246,7 +246,7 @@ def test_a_snapshot_says_the_same_whatever_order_it_was_built_in() -> None:
     ],
 )
 def test_a_snapshot_that_cannot_be_read_whole_is_refused(text: str) -> None:
-    with pytest.raises(CuebookError, match="kept with the run cannot be read"):
+    with pytest.raises(CuebookError, match="stored with the run cannot be read"):
         Policy.from_snapshot(text)
 
 
@@ -300,7 +300,7 @@ def test_a_ruling_says_which_rule_decided_and_where_it_is_written() -> None:
     assert [reason.rule for reason in ruling.deciding] == ["tools.deny 'dep*'"]
 
 
-def test_the_same_rule_in_both_policies_is_told_once() -> None:
+def test_the_same_rule_in_both_policies_is_listed_once() -> None:
     ruling = decide(tool(), [policy({"tools": {"ask": ["*"]}})] * 2)
     assert len(ruling.reasons) == 1
 

@@ -1,4 +1,4 @@
-"""Policy files: where they are found, what may stand in them, and what is said about a mistake."""
+"""Policy files: where they are found, what they may contain, and how mistakes are reported."""
 
 from __future__ import annotations
 
@@ -154,36 +154,38 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         ("[tools]\nxyz = 1\n", 2, "there is no setting 'tools.xyz'", "Known settings: allow, ask, deny, default."),
         ("tools = 3\n", 1, "tools must be a table", "[tools]"),
         ('[tools]\n\nallow = "x"\n', 3, "tools.allow must be a list of strings", '["..."]'),
-        ('[tools]\nallow = [\n"a",\n3,\n]\n', 4, "tools.allow[1] must be a pattern, as a text, not 3", "quotes"),
-        ('[tools]\ndeny = ["a",\n"  "]\n', 3, "tools.deny[1] must be a pattern", ""),
-        ('[tools]\ndeny = [""]\n', 2, "tools.deny[0] must be a pattern", ""),
+        ('[tools]\nallow = [\n"a",\n3,\n]\n', 4, "tools.allow[1] must be a non-empty string, not 3", "quotes"),
+        ('[tools]\ndeny = ["a",\n"  "]\n', 3, "tools.deny[1] must be a non-empty string", ""),
+        ('[tools]\ndeny = [""]\n', 2, "tools.deny[0] must be a non-empty string", ""),
         ('[tools]\ndeny = [" a"]\n', 2, "must not begin or end with a space", ""),
         ('[tools]\ndeny = ["a\\u202eb"]\n', 2, "invisible characters", ""),
-        (f'[tools]\ndeny = ["{"a" * 1001}"]\n', 2, "must have 1000 characters at most", "shorter"),
+        (f'[tools]\ndeny = ["{"a" * 1001}"]\n', 2, "must have at most 1000 characters", "Shorten"),
         ('[tools]\ndefault = "alow"\n', 2, 'must be one of "allow", "ask", "deny"', "Did you mean 'allow'?"),
         ("[tools]\ndefault = true\n", 2, "tools.default must be one of", ""),
         ('[approvals]\non_expiry = "canel"\n', 2, "approvals.on_expiry must be one of", "Did you mean 'cancel'?"),
-        ('[approvals]\nexpires_after = "soon"\n', 2, 'must be seconds, a time as in "24h"', ""),
-        ("[approvals]\nexpires_after = 0\n", 2, "must be seconds", ""),
-        ("[approvals]\nexpires_after = nan\n", 2, "must be seconds", ""),
+        ('[approvals]\nexpires_after = "soon"\n', 2, 'must be a number of seconds, a duration such as "24h"', ""),
+        ("[approvals]\nexpires_after = 0\n", 2, "must be a number of seconds", ""),
+        ("[approvals]\nexpires_after = nan\n", 2, "must be a number of seconds", ""),
         ('[approvals]\ndifferent_person = "yes"\n', 2, "must be true or false", ""),
         ("[approvals]\nexpires = 1\n", 2, "there is no setting 'approvals.expires'", "expires_after"),
         ('[egress]\nallow = ["https://example.com*"]\n', 2, "must name its host in full", "*.example.com"),
         ('[egress]\nallow = ["*example.com"]\n', 2, "must name its host in full", ""),
         ('[egress]\nallow = ["https://me:pw@example.com/"]\n', 2, "must not contain a user or password", ""),
-        ('[egress]\ndeny = ["https:// x"]\n', 2, "must begin with a method or an address", ""),
+        ('[egress]\ndeny = ["https:// x"]\n', 2, "must begin with a method or a URL", ""),
         ('[egress]\ndeny = ["example.com:http"]\n', 2, "number or * as its port", ""),
         ('[egress]\ndeny = ["2130706433"]\n', 2, "must name a host", ""),
-        ('[files]\nallow = ["read:../x"]\n', 2, "must not lead up", ""),
-        ('allowed_domains = ["*.example.com"]\n', 1, "must be the name of one host", "[egress] takes patterns"),
-        ('allowed_domains = ["https://example.com"]\n', 1, "must be the name of one host", ""),
-        ('allowed_domains = ["example.com/x"]\n', 1, "must be the name of one host", ""),
+        ('[files]\nallow = ["read:../x"]\n', 2, "must not contain ..", ""),
+        ('allowed_domains = ["*.example.com"]\n', 1, "must be a single host name", "patterns belong in [egress]"),
+        ('allowed_domains = ["https://example.com"]\n', 1, "must be a single host name", ""),
+        ('allowed_domains = ["example.com/x"]\n', 1, "must be a single host name", ""),
         ("allowed_domains = 1\n", 1, "allowed_domains must be a list", ""),
         ("a = [\n", 2, "this is not TOML", ""),
         ("version = 1\nversion = 1\n", 2, "this is not TOML", ""),
     ],
 )
-def test_a_mistake_in_toml_is_told_with_its_line(tmp_path: Path, text: str, line: int, words: str, fix: str) -> None:
+def test_a_mistake_in_toml_is_reported_with_its_line(
+    tmp_path: Path, text: str, line: int, words: str, fix: str
+) -> None:
     path = write(tmp_path, text)
     error = refused(path)
     assert error.message.startswith(f"{path}:{line}: ")
@@ -195,9 +197,9 @@ def test_a_mistake_in_toml_is_told_with_its_line(tmp_path: Path, text: str, line
     ("text", "line", "words", "fix"),
     [
         ("tools:\n  alow: []\n", 2, "there is no setting 'tools.alow'", "Did you mean 'allow'?"),
-        ("tools:\n  allow:\n    - a\n    - 3\n", 4, "tools.allow[1] must be a pattern, as a text, not 3", ""),
-        ("tools:\n  allow:\n    - ~\n", 3, "tools.allow[0] must be a pattern", ""),
-        ("tools:\n  allow:\n    - [a]\n", 3, "tools.allow[0] must be a pattern", ""),
+        ("tools:\n  allow:\n    - a\n    - 3\n", 4, "tools.allow[1] must be a non-empty string, not 3", ""),
+        ("tools:\n  allow:\n    - ~\n", 3, "tools.allow[0] must be a non-empty string", ""),
+        ("tools:\n  allow:\n    - [a]\n", 3, "tools.allow[0] must be a non-empty string", ""),
         ("tools:\n  allow: yes\n", 2, "tools.allow must be a list", ""),
         ("tools:\n  default: no\n", 2, "tools.default must be one of", ""),
         ("tools: {}\ntools: {}\n", 2, "'tools' is defined twice", "Remove one"),
@@ -209,10 +211,12 @@ def test_a_mistake_in_toml_is_told_with_its_line(tmp_path: Path, text: str, line
         ("version: !!python/object:os.system x\n", 1, "unknown tag", ""),
         ("version: 2\n", 1, "version must be 1", ""),
         ("tools: &a\n  allow: *a\n", 2, "circular alias", ""),
-        ("? [a]\n: 1\n", 1, "name must be text", ""),
+        ("? [a]\n: 1\n", 1, "name must be a string", ""),
     ],
 )
-def test_a_mistake_in_yaml_is_told_with_its_line(tmp_path: Path, text: str, line: int, words: str, fix: str) -> None:
+def test_a_mistake_in_yaml_is_reported_with_its_line(
+    tmp_path: Path, text: str, line: int, words: str, fix: str
+) -> None:
     path = write(tmp_path, text, "policy.yaml")
     error = refused(path)
     assert error.message.startswith(f"{path}:{line}: "), error.message
@@ -220,7 +224,7 @@ def test_a_mistake_in_yaml_is_told_with_its_line(tmp_path: Path, text: str, line
     assert fix in error.fix
 
 
-def test_what_is_no_policy_file_at_all_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_policy_is_refused(tmp_path: Path) -> None:
     assert "a policy must be a table" in refused(write(tmp_path, "- a\n", "p.yaml")).message
     assert ".toml or .yaml" in refused(write(tmp_path, "x", "policy.json")).message
     assert "cannot be read" in refused(tmp_path / "missing.toml").message
@@ -287,7 +291,7 @@ def test_the_users_file_and_all_of_the_projects_are_found_the_nearest_first(tmp_
     assert [(one.whose, one.path) for one in find(config, work)] == [("user", users), ("project", far)]
     near = write(work.parent, "", "cuebook.policy.toml")
     assert [one.path for one in find(config, work)] == [users, near, far]
-    # The other one's name means nothing in the wrong place.
+    # The name of the other file has no meaning in the wrong place.
     write(work, "", "policy.toml")
     assert [one.path for one in find(config, work)] == [users, near, far]
     nearest = write(work, "", "cuebook.policy.yml")
@@ -321,7 +325,7 @@ def test_two_kinds_of_file_in_one_place_are_refused(tmp_path: Path) -> None:
         find(tmp_path / "elsewhere", tmp_path / "work")
 
 
-def test_a_policy_that_was_meant_to_be_there_is_not_missing_in_silence(tmp_path: Path) -> None:
+def test_an_intended_policy_is_not_skipped_silently(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.mkdir()
     (config / "policy.toml").symlink_to(tmp_path / "nowhere")

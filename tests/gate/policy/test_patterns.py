@@ -1,4 +1,4 @@
-"""Patterns: what wildcards mean, and how addresses and paths are held against them without being taken in."""
+"""Patterns: what wildcards mean, and how addresses and paths are matched without being fooled."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_a_restriction_of_an_address_is_not_written_around(pattern: str, target:
         "",
     ],
 )
-def test_what_not_everyone_would_read_as_the_same_address_is_denied(target: str) -> None:
+def test_an_ambiguous_address_is_denied(target: str) -> None:
     assert reached(target, "*") == "deny"
 
 
@@ -267,7 +267,7 @@ def test_a_host_is_named_only_in_full(patterns: list[str], host: str, port: int,
     assert not names_host([mine, policy({})], host, port)
 
 
-def test_a_host_is_not_named_by_who_may_not_allow_or_where_it_is_denied() -> None:
+def test_a_host_is_not_named_by_a_layer_that_may_not_allow_or_if_it_is_denied() -> None:
     naming = {"egress": {"allow": ["localhost:8080"]}}
     assert not names_host([policy(layer(naming, "project", may_allow=False))], "localhost", 8080)
     assert not names_host([], "localhost", 8080)

@@ -1,4 +1,4 @@
-"""What a policy says about runs as a whole: who may cancel them, and which steps must say how to tell that they worked."""
+"""The rules of a policy for runs as a whole: who may cancel them, and which steps must declare a postcondition."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_file_says_it_in_toml_and_in_yaml(tmp_path: Path) -> None:
         ({"runs": "owner"}, "runs must be a table"),
     ],
 )
-def test_a_mistake_is_told(values: dict[str, object], said: str) -> None:
+def test_a_mistake_is_reported(values: dict[str, object], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         bundle_from(values)
 

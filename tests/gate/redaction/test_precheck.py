@@ -1,4 +1,4 @@
-"""A glance tells what surely holds no secret; whatever it is unsure of gets a closer look, so nothing slips through."""
+"""A quick check finds values that cannot contain a secret; all others are searched, so that nothing slips through."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_text_that_was_cut_off_gets_a_closer_look() -> None:
     assert str(redactor().value(cut).stdout) == "it is [secret odd]"
 
 
-def test_so_does_what_cannot_be_written_or_is_nested_too_deeply() -> None:
+def test_a_value_that_cannot_be_encoded_or_is_too_deep_gets_a_closer_look() -> None:
     deep: Any = "bottom"
     for _ in range(300):
         deep = [deep]

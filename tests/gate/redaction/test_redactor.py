@@ -69,7 +69,7 @@ def b64(text: str) -> str:
 
 
 def dumped(text: str, line: Callable[[int, bytes], str], width: int = 16) -> str:
-    """As a tool prints it that shows so many bytes in a line."""
+    """The output of a tool that shows this many bytes per line."""
     data = text.encode()
     return "\n".join(line(at, data[at : at + width]) for at in range(0, len(data), width))
 
@@ -79,7 +79,7 @@ def beside(data: bytes) -> str:
 
 
 def in_words(data: bytes) -> str:
-    """As `od -x` has it: words of two bytes, the lower one first, on most machines."""
+    """The output of `od -x`: words of two bytes, little-endian on most machines."""
     return " ".join(f"{int.from_bytes(data[at : at + 2], 'little'):04x}" for at in range(0, len(data), 2))
 
 
@@ -226,7 +226,7 @@ def test_every_long_line_of_a_secret_is_masked_on_its_own(written: str) -> None:
     assert whole.count(MASK) == 1, "the longest form counts"
 
 
-def test_the_first_line_of_everyones_key_is_no_secret() -> None:
+def test_the_first_line_of_a_key_file_is_not_masked() -> None:
     text = "A key begins with -----BEGIN PRIVATE KEY-----."
     assert redactor_of(PEM).text(text) is text
 
@@ -254,7 +254,7 @@ def test_a_text_without_secrets_is_the_same_object(noise: str) -> None:
     assert redactor.value(value) is value
 
 
-def test_parts_of_a_secret_are_no_secret() -> None:
+def test_parts_of_a_secret_are_not_masked() -> None:
     redactor = redactor_of(TOKEN)
     for text in (TOKEN[:-1], TOKEN[1:], b64(TOKEN)[:20], TOKEN.swapcase()):
         assert redactor.text(text) is text

@@ -1,7 +1,7 @@
-"""Commands as rules see them: as typed, by the name of their program, and with what wrappers and shells would run.
+"""Commands as rules see them: as typed, by the name of their program, and including what wrappers and shells would run.
 
-A rule that permits must match what was typed. A rule that restricts may match anything found within; that is a seat
-belt, because a program can always start another one that is not visible here. The sandbox is the wall.
+A rule that permits must match the command as typed. A rule that restricts may match anything found inside it. That is
+only a seat belt: a program can always start another one that is not visible here. The sandbox is the real barrier.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ DEEPEST = 8
 MOST = 400
 LONGEST = 500_000
 FARTHEST = 100
-"""How deep, how many, how long in all, and how many words into a wrapper's own: what is looked at within one command.
-A command that exceeds them needs approval at least.
+"""Limits for analysing one command: nesting depth, number of nested commands, total length, and how many words of a
+wrapper are searched. A command that exceeds one of them needs at least approval.
 """
 
 _PLAIN_SHELLS = frozenset(f"{folder}{name}" for folder in ("", "/bin/", "/usr/bin/") for name in ("sh", "bash", "dash"))
-"""Those whose scripts `placed_commands` reads as they do."""
+"""Shells whose scripts `placed_commands` parses the way they do."""
 _TAKING_SCRIPTS = SHELLS | {"su", "runuser", "script", "flock"}
 """Programs that run the text after `-c`."""
 
@@ -43,10 +43,10 @@ class Command:
             words = ()
         placed = len(words) > 3 and target == placed_in(words[1], shlex.join(words[3:]))
         self.folder = words[1] if placed else ""
-        """Where it runs, if that is not the workspace."""
+        """The folder that it runs in, if not the workspace."""
         self.argv: tuple[str, ...] = words[3:] if placed else words
         self.complete = True
-        """Whether everything within was analysed."""
+        """Whether everything inside it was analysed."""
         self._scripts: list[str] = []
         self._forms = dict.fromkeys([target])
         if self.folder:
@@ -60,7 +60,7 @@ class Command:
         return fits_any(pattern, self._forms)
 
     def may_be_caught_by(self, pattern: str, unknown: Stand) -> bool:
-        """The same, if a placeholder for an unknown value could be anything. A script could become any other."""
+        """Like `caught_by`, if a placeholder could stand for any value. A script with one could become any script."""
         if not self.argv or unknown.within(self.argv[0]) or any(map(unknown.within, self._scripts)):
             return True
         return any(may_fit(pattern, unknown.pieces(form)) for form in self._forms)
@@ -68,9 +68,9 @@ class Command:
     def allowed_by(
         self, patterns: Sequence[str], otherwise: Callable[[str], bool] | None = None, depth: int = 0
     ) -> tuple[int, ...]:
-        """For rules that permit: the numbers of those which together do; none if they do not.
+        """For rules that permit: the numbers of the rules that together allow the command; empty if they do not.
 
-        `otherwise` says whether a part of a script is permitted by something else already.
+        `otherwise` says whether something else already permits a part of a script.
         """
         for number, pattern in enumerate(patterns):
             if pattern == EVERYTHING or (pattern == self.target and is_literal(pattern)):
@@ -91,7 +91,7 @@ class Command:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The commands of `bash -c SCRIPT`, if the script contains only commands: each with its folder."""
+        """The commands of `bash -c SCRIPT`, each with its folder, if the script contains only commands."""
         if len(self.argv) != 3 or self.argv[0] not in _PLAIN_SHELLS or self.argv[1] != "-c":
             return ()
         found = placed_commands(self.argv[2]) or ()
@@ -110,21 +110,21 @@ class Command:
                 return False
             if pattern == EVERYTHING:
                 return True
-        # `./git` is not the `git` that a rule means, however well the rest fits.
+        # `./git` is not the `git` that a rule means, even if the rest matches.
         if not self.argv or ("/" in self.argv[0] and "/" not in pattern.partition(" ")[0]):
             return False
         return fits(pattern, shlex.join(self.argv) if self.folder else self.target) and self._folders_in(pattern)
 
     def _folders_in(self, pattern: str) -> bool:
-        """Whether each argument that makes the program work in another folder is in so many words in the pattern, and
-        not only covered by a wildcard of it.
+        """Whether the pattern spells out each argument that makes the program work in another folder, instead of
+        covering it with a wildcard.
         """
         certain = re.split(r"[*?]", pattern, maxsplit=1)[0]
         chosen = () if is_literal(pattern) else _choices_of_folder(self.argv)
         return all(certain.startswith(shlex.join(self.argv[:end])) for end in chosen)
 
     def _allowed_by_two(self, patterns: Sequence[str], otherwise: Callable[[str], bool] | None) -> tuple[int, ...]:
-        """For a program that does the same in each folder: the rule that allows to go there, and the one about itself."""
+        """For a program that does the same in every folder: the rule for the folder, and the one for the program."""
         if not self.folder or not self.argv or self.argv[0] not in ALIKE_EVERYWHERE:
             return ()
         used: set[int] = set()
@@ -160,7 +160,7 @@ class Command:
 
 
 def _choices_of_folder(argv: tuple[str, ...]) -> Iterator[int]:
-    """Those of the program, and of the programs that it starts."""
+    """Where the arguments end that choose a folder, for the program and the programs that it starts."""
     waiting, seen = [0], {0}
     while waiting:
         start = waiting.pop()
@@ -198,7 +198,7 @@ def _spellings(argv: tuple[str, ...]) -> Iterator[str]:
 
 
 def _inside(argv: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]], bool]:
-    """The scripts and the commands that a command would run, and whether that is all."""
+    """The scripts and the commands that a command would run, and whether the lists are complete."""
     program, rest = basename(argv[0]), argv[1:]
     scripts: list[str] = []
     if program in _TAKING_SCRIPTS:
@@ -220,7 +220,7 @@ def _inside(argv: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]], bo
 
 
 def _starts(argv: tuple[str, ...], own: int) -> tuple[list[int], bool]:
-    """Where the wrapped command may begin. Whether an option takes the next word is not known, so both are tried."""
+    """Where the wrapped command may begin. An option may or may not consume the next word, so both are tried."""
     starts: set[int] = set()
     waiting, seen = [(1, own)], set[tuple[int, int]]()
     whole = True
@@ -286,7 +286,7 @@ def _executed(words: tuple[str, ...]) -> list[tuple[str, ...]]:
 
 
 def _of_script(script: str) -> tuple[list[tuple[str, ...]], bool]:
-    """The commands of a script, those of its substitutions and here-documents included, and whether that is all."""
+    """The commands of a script, including its substitutions and here-documents, and whether the list is complete."""
     commands: list[tuple[str, ...]] = []
     waiting = [script]
     for _ in range(DEEPEST):

@@ -1,7 +1,7 @@
-"""Decides what a policy says about an action, and says why.
+"""Decides what a policy says about an action, and why.
 
-Within a layer: deny, then ask, then allow, then the layer's default. Between layers, and between the policy of the run's
-start and today's, the most restrictive opinion counts. It reads values and nothing else: no file, no clock.
+Within a layer, deny precedes ask, ask precedes allow, and allow precedes the layer's default. Between layers, and
+between the policy at the start of the run and today's, the most restrictive opinion counts. No file or clock is read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cuebook.gate.policy.commands import Command
 
 DEFAULT = "default"
-"""The source of a reason that comes from no file."""
+"""The source of a reason that does not come from a file."""
 
 
 class Opinion(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Opinion(msgspec.Struct, frozen=True):
     decision: Decision | None
     """None if it has no opinion."""
     counts: bool
-    """False if it allows, and comes from a layer that may not allow."""
+    """False if it allows but comes from a layer that may not allow."""
     rules: tuple[Rule, ...] = ()
     """The rules behind it."""
 
@@ -54,11 +54,11 @@ class Target(Protocol):
         """Whether a restricting rule matches it."""
 
     def allowed_by(self, patterns: Sequence[str]) -> tuple[int, ...]:
-        """The numbers of the rules that permit it, taken together; none if they do not."""
+        """The numbers of the rules that together permit it; empty if they do not."""
 
 
 def decide(action: Action, policies: Sequence[Policy], overrides: Iterable[Override] = (), now: float = 0.0) -> Ruling:
-    """The ruling of all policies together: a run's own and today's. Without any, the built-in defaults."""
+    """The ruling of all policies together: a run's own and today's. Without any, the built-in defaults apply."""
     flaw = _flaw(action)
     if flaw is not None and flaw.decision == "deny":
         return Ruling("deny", (flaw,))
@@ -89,7 +89,7 @@ def decide_all(
     if len(rulings) < 2:
         return rulings[0] if rulings else Ruling("allow", ())
     decision = strictest(ruling.decision for ruling in rulings)
-    # Those of the strictest actions come first: they are what a person wants to read.
+    # The reasons for the strictest actions come first: a person wants to read those.
     ordered = sorted(rulings, key=lambda ruling: ruling.decision != decision)
     return Ruling(decision, tuple(reason for ruling in ordered for reason in ruling.reasons))
 
@@ -103,7 +103,7 @@ def opinions(action: Action, policy: Policy) -> tuple[Opinion, ...]:
 def names_host(policies: Sequence[Policy], host: str, port: int) -> bool:
     """Whether every policy permits this host by its full name, and none forbids it.
 
-    For hosts that are out of bounds unless someone meant exactly them, such as those of the local network.
+    For hosts that are out of bounds unless a rule names them explicitly, such as those on the local network.
     """
     wanted = canonical_host(host)
     if wanted is None or not policies:
@@ -112,7 +112,7 @@ def names_host(policies: Sequence[Policy], host: str, port: int) -> bool:
 
 
 def untrusted_naming(policies: Sequence[Policy], target: str) -> str:
-    """The project file that names the host of this `METHOD URL`, and does not count because it is not trusted."""
+    """The project file that names the host of this `METHOD URL`, but does not count because it is not trusted."""
     address = address_of(target)
     if address is None:
         return ""
@@ -145,7 +145,7 @@ def _read(pattern: str) -> AddressPattern | None:
 
 
 def _reasons(action: Action, target: Target, policy: Policy) -> list[Reason]:
-    """The opinions that count in one policy; where no layer that may allow has one, the built-in default is one too."""
+    """The opinions that count in one policy, plus the built-in default if no layer that may allow has an opinion."""
     found: list[Reason] = []
     heard = False
     for layer in policy.layers:
@@ -184,8 +184,8 @@ def _said(action: Action, target: Target, layer: Layer) -> tuple[Decision | None
 # --- built-in defaults -----------------------------------------------------------------------------------
 
 BUILT_IN: dict[str, str] = {
-    "tools": "what only reads is allowed, everything else needs approval",
-    "commands": "what only reads is allowed, everything else needs approval",
+    "tools": "read-only tools are allowed, all others need approval",
+    "commands": "read-only commands are allowed, all others need approval",
     "egress": "needs approval",
     "secrets": "needs approval",
     "files": "reading in the workspace is allowed, writing there needs approval, everything else is denied",
@@ -213,13 +213,13 @@ def _built_in(action: Action) -> tuple[Decision, str]:
 
 
 def _flaw(action: Action) -> Reason | None:
-    """Why no rule can allow it: a rule could not be sure what it matches."""
+    """The reason why no rule can allow the action: it is unclear what a rule would match."""
     if action.domain == "egress" and address_of(action.target) is None:
         return Reason(action, "deny", "this address cannot be checked", DEFAULT)
     if action.domain == "file" and FileTarget(action.target).flawed:
         return Reason(action, "deny", "this path cannot be checked", DEFAULT)
     if action.domain == "command" and not _command(action.target).complete:
-        return Reason(action, "ask", "too much is nested in this command to look at all of it", DEFAULT)
+        return Reason(action, "ask", "this command is nested too deeply to be checked completely", DEFAULT)
     return None
 
 
@@ -249,7 +249,7 @@ def _overriding(
 
 
 class _NameTarget:
-    """A tool, a secret or a model: a text with one meaning."""
+    """The name of a tool, a secret or a model, which has only one spelling."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -269,7 +269,7 @@ class _EgressTarget:
         try:
             return self._address is None or parsed(pattern).catches(self._address)
         except ValueError:
-            return True  # a restriction that cannot be read restricts
+            return True  # an unreadable restriction applies to everything
 
     def allowed_by(self, patterns: Sequence[str]) -> tuple[int, ...]:
         return next(((number,) for number, pattern in enumerate(patterns) if self._allowed(pattern)), ())
@@ -282,7 +282,7 @@ class _EgressTarget:
 
 
 def _command(target: str) -> Command:
-    """Commands are analysed by modules that a run without commands does not load."""
+    """Imported lazily, because a run without commands does not need the modules that analyse them."""
     from cuebook.gate.policy.commands import command_of
 
     return command_of(target)
@@ -301,7 +301,7 @@ def _target_of(action: Action) -> Target:
 
 
 def stricter_rules(action: Action, policies: Sequence[Policy], unknown: Stand, than: Decision) -> Iterator[Rule]:
-    """The rules, stricter than the decision, that could match the action once all of it is known."""
+    """The rules stricter than the decision that could match the action once its unknown values are known."""
     if not unknown.within(action.target):
         return
     may_be_about = _about(action, unknown)
@@ -328,7 +328,7 @@ def _may_catch(pattern: str, target: str, unknown: Stand) -> bool:
     try:
         rule = parsed(pattern)
     except ValueError:
-        return True  # a restriction that cannot be read restricts
+        return True  # an unreadable restriction applies to everything
     if address is None or unknown.within(address.host):
         return True
     if not rule._replace(path=None).catches(address):
@@ -342,13 +342,13 @@ STORE = "the store of runs"
 
 
 def denies_network(policies: Sequence[Policy]) -> bool:
-    """Whether a layer denies every address; then a process that could reach any of them is denied, too."""
+    """Whether a layer denies every address. If so, processes with network access are denied too."""
     rules = [layer.bundle.egress for policy in policies for layer in policy.layers]
     return any(rule.default == "deny" or "*" in rule.deny for rule in rules)
 
 
 def restricts_reading(policies: Sequence[Policy]) -> bool:
-    """Whether some file of the workspace must not be read, or only after asking."""
+    """Whether any file in the workspace may not be read, or only with approval."""
     layers = [layer for policy in policies for layer in policy.layers if layer.where != STORE]
     patterns = [pattern for layer in layers for pattern in (*layer.bundle.files.deny, *layer.bundle.files.ask)]
     return any(not pattern.startswith("write:") for pattern in patterns)

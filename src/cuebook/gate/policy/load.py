@@ -1,4 +1,4 @@
-"""Finds and reads policy files. A mistake in one is an error that names its line, and never ignored."""
+"""Finds and reads policy files. A mistake is never ignored: it raises an error that names its line."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ PROJECT_FILE = "cuebook.policy"
 VERSION = 1
 
 _LARGEST = 250_000
-"""Bytes of a policy file."""
+"""The maximum size of a policy file, in bytes."""
 _MOST_SECONDS = 1e11
-"""Some three thousand years."""
+"""About three thousand years."""
 _LIMITS = Limits(depth=8, values=50_000)
 
 
@@ -53,7 +53,7 @@ _READERS = {".toml": read_toml, ".yaml": _read_yaml, ".yml": _read_yaml}
 SUFFIXES = tuple(_READERS)
 
 Trusted = Callable[[Path, str], bool]
-"""Whether the user trusts the file with exactly this content, by its digest."""
+"""Whether the user trusts the file with exactly this content, identified by its digest."""
 
 
 class FoundFile(NamedTuple):
@@ -69,7 +69,7 @@ class Source(NamedTuple):
     lines: dict[Key, int]
 
     def place(self, key: Key = ()) -> str:
-        """`FILE:LINE` of a value, or of the nearest one around it."""
+        """`FILE:LINE` of a value, or of the nearest enclosing one."""
         while key and key not in self.lines:
             key = key[:-1]
         return f"{self.where}:{self.lines[key]}" if key in self.lines else self.where
@@ -79,9 +79,9 @@ class Source(NamedTuple):
 
 
 def find(config_folder: Path, folder: Path) -> list[FoundFile]:
-    """The user's policy file and the project's: all of them, from the working folder upwards, the nearest first.
+    """The user's policy file, and all project policy files from the working folder upwards, the nearest first.
 
-    A file in a folder below can so never hide what one above forbids.
+    This way, a file in a subfolder can never hide a restriction from a folder above.
     """
     found = []
     users = _file_in(config_folder, USER_FILE)
@@ -101,7 +101,7 @@ def _file_in(folder: Path, name: str) -> Path | None:
         listed = " and ".join(path.name for path in there)
         raise BadInput(f"{folder}: there are {listed}, but only one of them may exist.", fix="Remove one of them.")
     if there and not there[0].is_file():
-        # A policy that was meant to be there must not be missing in silence.
+        # An intended policy must not be skipped silently.
         raise BadInput(f"{there[0]}: this is not a file.", fix="Remove or replace it.")
     return there[0] if there else None
 
@@ -115,7 +115,7 @@ def load_policy(config_folder: Path, folder: Path, trusted: Trusted) -> Policy:
 
 
 def load_layer(found: FoundFile, trusted: Trusted) -> Layer:
-    """One file's layer. A project's may allow only if its present content is trusted."""
+    """The layer of one file. A project file may allow something only if its current content is trusted."""
     data = read_file(found.path, _LARGEST)
     may_allow = found.whose == "user" or trusted(found.path, content_digest(data))
     bundle, lines = _read(found.path, data)
@@ -128,7 +128,7 @@ def load_bundle(path: Path) -> tuple[Bundle, dict[str, int]]:
 
 
 def bundle_from(values: Mapping[str, Any], where: str = "policy") -> Bundle:
-    """The same from plain values, as a file would hold them."""
+    """The bundle for plain values, structured as in a policy file."""
     return _bundle_of(Source(where, dict(values), {}))[0]
 
 
@@ -140,12 +140,12 @@ def playbook_layer(name: str, values: Mapping[str, Any], lines: Mapping[Key, int
 
 @lru_cache(maxsize=32)
 def _read(path: Path, data: bytes) -> tuple[Bundle, dict[str, int]]:
-    # The files are looked at before every effect, and hardly ever change.
+    # The files are read before every effect, but hardly ever change.
     return _bundle_of(_parse(path, data))
 
 
 def _parse(path: Path, data: bytes) -> Source:
-    """Reads the content of a file in the format of its suffix."""
+    """Parses the content of a file in the format that its suffix indicates."""
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise BadInput(f"{path}: a policy must be a .toml or .yaml file.", fix="Rename it.")
@@ -170,7 +170,7 @@ def content_digest(data: bytes) -> str:
 
 
 def trust_subject(path: Path) -> str:
-    """The name under which trust in a policy file is kept."""
+    """The name under which trust in a policy file is stored."""
     return f"policy {path.resolve()}"
 
 
@@ -178,7 +178,7 @@ def trust_subject(path: Path) -> str:
 
 
 class _Unfit(Exception):
-    """Its text says what the value must be; `fix` what to do."""
+    """Its message says what the value must be, and `fix` what to do."""
 
     def __init__(self, words: str, fix: str = "Correct or remove it.") -> None:
         super().__init__(words)
@@ -277,16 +277,16 @@ def _runs(table: _Table) -> RunWishes:
 
 def _version(value: Any) -> None:
     if value != VERSION or isinstance(value, bool):
-        raise _Unfit(f"must be {VERSION}", "Use a version of Cuebook that knows this file, or correct it.")
+        raise _Unfit(f"must be {VERSION}", "Use a version of Cuebook that supports this file, or correct it.")
 
 
 def _pattern(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise _Unfit("must be a pattern, as a text", "Put it in quotes, or remove it.")
+        raise _Unfit("must be a non-empty string", "Put it in quotes, or remove it.")
     if value != value.strip():
         raise _Unfit("must not begin or end with a space")
     if len(value) > LONGEST:
-        raise _Unfit(f"must have {LONGEST} characters at most", "Write a shorter one, with a *.")
+        raise _Unfit(f"must have at most {LONGEST} characters", "Shorten it with a *.")
     if any(not letter.isprintable() and letter not in "\n\t" for letter in value):
         raise _Unfit("must not contain invisible characters")
     return value
@@ -305,7 +305,7 @@ def _allowed_address(value: Any) -> str:
     pattern = _address(value)
     if not whole_labels(pattern):
         # `example.com*` would also let example.com.evil.net through.
-        raise _Unfit("must name its host in full, or with *. before it", "Write it as in *.example.com.")
+        raise _Unfit("must name its host in full, or as a domain after *.", "Write it as in *.example.com.")
     return pattern
 
 
@@ -316,14 +316,14 @@ def _domain(value: Any) -> str:
     except ValueError as error:
         raise _Unfit(str(error)) from None
     if not is_literal(host) or "/" in host or " " in host or found.scheme:
-        raise _Unfit("must be the name of one host", 'Write it as in "api.example.com"; [egress] takes patterns.')
+        raise _Unfit("must be a single host name", 'Write it as in "api.example.com"; patterns belong in [egress].')
     return host
 
 
 def _path(value: Any) -> str:
     pattern = _pattern(value)
     if ".." in pattern.partition(":")[2].split("/") or ".." in pattern.split("/"):
-        raise _Unfit("must not lead up with ..", "Write the path from the workspace, or from /.")
+        raise _Unfit("must not contain ..", "Write a path relative to the workspace, or an absolute path.")
     return pattern
 
 
@@ -332,7 +332,7 @@ _PATTERNS: dict[tuple[str, str], Callable[[Any], str]] = {
     ("egress", ""): _address,
     ("files", ""): _path,
 }
-"""The check of a pattern by table and list, where any text is not good enough."""
+"""The check of a pattern, by table and list, where not every string is valid."""
 
 
 def _decision(value: Any) -> Decision:
@@ -354,7 +354,7 @@ def _one_of(value: Any, known: tuple[str, ...]) -> Any:
 
 
 def duration(value: Any) -> float | None:
-    """Seconds that an approval or an override lasts; None for `never`. `ValueError` for anything else."""
+    """Seconds that an approval or an override lasts; None for `never`. Raises `ValueError` for anything else."""
     seconds = seconds_of(value)
     if seconds is not None and not 0 < seconds < _MOST_SECONDS:
         raise ValueError

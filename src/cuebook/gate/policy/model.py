@@ -1,6 +1,6 @@
 """The values of a policy: rules by domain, in layers that record their owner and where they were written.
 
-Plain frozen values that go into a run's journal as they are. They decide nothing; `decide` reads them.
+They are plain frozen values that are written to a run's journal unchanged. `decide` applies them.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ assert set(TABLES) == set(get_args(Domain))
 
 
 def strictest(decisions: Iterable[Decision]) -> Decision:
-    """The most restrictive of them; there must be one."""
+    """The most restrictive decision. There must be at least one."""
     return max(decisions, key=STRICTER.index)
 
 
 class Rules(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Patterns of one domain. `deny` goes before `ask`, `ask` before `allow`, and `allow` before the default."""
+    """Patterns of one domain. `deny` takes precedence over `ask`, `ask` over `allow`, and `allow` over the default."""
 
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Rules(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 
 class ApprovalWishes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The approval settings of one file; those that it does not set are unset."""
+    """The approval settings of one file. Those that it does not mention are `UNSET`."""
 
     expires_after: float | UnsetType | None = UNSET
     on_expiry: OnExpiry | UnsetType = UNSET
@@ -103,7 +103,7 @@ class Bundle(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     """Hosts that may be reached by http and https; every other request needs at least approval."""
     postconditions: Postconditions = "warn"
     from_outside: Literal["allow", "ask"] | UnsetType = UNSET
-    """The decision about an allowed command that depends on output of a model, a server or a tool."""
+    """The decision about an allowed command that depends on the output of a model, a server or a tool."""
     runs: RunWishes = RunWishes()
 
     def rules(self, domain: Domain) -> Rules:
@@ -115,7 +115,7 @@ class Rule(msgspec.Struct, frozen=True):
     """One pattern of a layer, as a person reads it."""
 
     words: str
-    """As in `commands.deny 'rm *'`."""
+    """For example `commands.deny 'rm *'`."""
     where: str
     """`FILE:LINE`, or the file alone."""
     line: int | None
@@ -131,7 +131,7 @@ class Layer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     may_allow: bool
     """Whether it can allow something. Otherwise it only restricts, like an untrusted project file or a playbook."""
     lines: dict[str, int] = {}
-    """The line of each rule, as in `commands.allow[2]: 14`."""
+    """The line of each rule, for example `commands.allow[2]: 14`."""
 
     def patterns(self, domain: Domain, decision: Decision) -> tuple[str, ...]:
         """All patterns of one list, including those that `allowed_domains` implies."""
@@ -164,7 +164,7 @@ class Layer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 
 def _quoted(pattern: str) -> str:
-    """On one line, so that no pattern can look like a second rule."""
+    """The pattern on one line, so that it cannot look like a second rule."""
     return "'" + pattern.replace("\n", "\\n").replace("\t", "\\t") + "'"
 
 
@@ -174,7 +174,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     layers: tuple[Layer, ...] = ()
 
     def snapshot(self) -> str:
-        """Canonical JSON: the same policy gives the same text."""
+        """Canonical JSON: equal policies have equal snapshots."""
         return msgspec.json.encode(self, order="sorted").decode()
 
     @classmethod
@@ -184,7 +184,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
             # A policy that cannot be read cannot be enforced: an older program must not skip rules of a newer one.
             raise CuebookError(
-                f"The policy that was kept with the run cannot be read: {error}.",
+                f"The policy that was stored with the run cannot be read: {error}.",
                 fix="Start the run again, or use the version of Cuebook that wrote it.",
             ) from None
 
@@ -218,8 +218,8 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
     @property
     def asks_from_outside(self) -> bool:
-        """Whether a person sees each command that depends on what came from outside. Only a layer that may allow can
-        say no, and none that says yes is overruled.
+        """Whether commands that depend on outside data need approval. Only a layer that may allow can turn this off,
+        and only if no other layer turns it on.
         """
         said = {layer.bundle.from_outside for layer in self.layers}
         allowed = any(layer.may_allow and layer.bundle.from_outside == "allow" for layer in self.layers)
@@ -232,7 +232,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 def approvals_of(policies: Iterable[Policy]) -> Approvals:
-    """The approval settings under several policies: the strictest of each."""
+    """The strictest approval settings of several policies."""
     return _strictest_approvals([policy.approvals for policy in policies] or [Approvals()])
 
 
@@ -296,7 +296,7 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
 class Ruling(msgspec.Struct, frozen=True):
     decision: Decision
     reasons: tuple[Reason, ...]
-    """Every opinion that counted, the decisive ones among them."""
+    """Every opinion that counted, including those that did not decide."""
 
     @property
     def deciding(self) -> tuple[Reason, ...]:

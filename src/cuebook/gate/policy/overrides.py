@@ -1,4 +1,4 @@
-"""The patterns that a person may always allow. Only narrow ones: wider ones belong in a policy file."""
+"""The patterns of overrides, which always allow an action. They must be narrow: wider ones belong in a policy file."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Action, Domain
 
 SHOWN = 100
-"""Characters of a pattern that an error repeats."""
+"""The number of characters of a pattern that an error message shows."""
 _FIXED = 4
-"""The least number of characters of a tool's name before the `*`."""
+"""The minimum number of characters of a tool's name before the `*`."""
 
 
 def safe_pattern(pattern: str) -> str:
     """What is wrong with the form of an override's pattern; empty if it is valid.
 
-    It may have no `?` and at most one `*`, which is its last character but not its first, and does not follow a space.
+    It must not contain a `?`, and only one `*`: as the last character, but not the only one, and not after a space.
     """
     fixed = pattern.removesuffix("*")
     if len(pattern) > LONGEST:
-        return f"may have {LONGEST} characters at most"
+        return f"may have at most {LONGEST} characters"
     if not pattern.isprintable():
         return "must not contain line breaks or invisible characters"
     if fixed != fixed.strip() or not fixed or not is_literal(fixed):
@@ -36,7 +36,7 @@ def safe_pattern(pattern: str) -> str:
 
 
 def problem_with(domain: Domain, pattern: str) -> str:
-    """Why this pattern cannot be an override, as the end of a sentence; empty if it can."""
+    """Why this pattern cannot be an override, as the rest of a sentence; empty if it can."""
     problem = safe_pattern(pattern)
     if problem:
         return problem
@@ -51,16 +51,16 @@ def problem_with(domain: Domain, pattern: str) -> str:
         case "file" if is_open:
             mode, _, path = fixed.partition(":")
             if mode not in MODES or path in ("", "/"):
-                return "must say read: or write: and name a file or a folder, as in write:src/*"
+                return "must begin with read: or write: and name a file or a folder, as in write:src/*"
         case "tool" if is_open and len(fixed) < _FIXED:
-            return f"must have {_FIXED} characters of the name before the *"
+            return f"must have at least {_FIXED} characters before the *"
         case _:
             pass
     return ""
 
 
 _PLACED = re.compile(r"cd (?:[^\s'\"]+|'[^']*') && (?P<line>.*)", re.DOTALL)
-_HANDLE = "must be the handle of the secret in full, as in env:NAME, keyring:NAME or file:/PATH"
+_HANDLE = "must be the full handle of the secret, as in env:NAME, keyring:NAME or file:/PATH"
 _ADDRESS = "must name the scheme and the host in full, as in https://api.example.com/*"
 
 
@@ -76,7 +76,7 @@ def _open_command(fixed: str) -> str:
         return "must not leave open what a shell or a wrapper runs"
     if fixed.rpartition(" ")[2].lstrip("'\"").startswith("-"):
         # Options can make programs run others, or write to unexpected places.
-        return "must not leave open an option"
+        return "must not leave an option open"
     return ""
 
 
@@ -129,7 +129,7 @@ def suggested(action: Action) -> tuple[str, ...]:
 def _commands(target: str) -> list[str]:
     parts = command_of(target).parts
     if len(parts) == 1:
-        # The shell adds nothing to a single command: what is said about that command holds for it as well.
+        # The shell adds nothing to a single command, so the patterns for that command apply.
         return _commands(parts[0])
     command = command_of(target)
     argv = command.argv

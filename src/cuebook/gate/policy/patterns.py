@@ -1,6 +1,6 @@
-"""Wildcards: `*` for any text, `?` for any one character, over the whole of what is matched.
+"""Wildcard patterns: `*` matches any text and `?` any single character. A pattern must match the entire text.
 
-The time taken is linear in the text, whatever the pattern: all ways to read it are followed at once, one bit each.
+Matching takes linear time, whatever the pattern: all partial matches are tracked at once, one bit each.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 LONGEST = 1000
-"""Characters of a pattern."""
+"""The maximum number of characters in a pattern."""
 
 
 def is_literal(pattern: str) -> bool:
@@ -18,7 +18,7 @@ def is_literal(pattern: str) -> bool:
 
 
 def fits(pattern: str, text: str) -> bool:
-    """Whether the pattern covers the whole text. Case counts."""
+    """Whether the pattern matches the whole text. Matching is case-sensitive."""
     return _compiled(pattern, False).covers(text)
 
 
@@ -46,7 +46,7 @@ class Stand:
 
 
 def may_fit(pattern: str, pieces: Sequence[str]) -> bool:
-    """Whether the pattern could cover the pieces, with some text between each two of them. Case counts."""
+    """Whether the pattern could match the pieces with any text between them. Matching is case-sensitive."""
     states = _with_nothing(pattern, {0})
     for number, piece in enumerate(pieces):
         if number:

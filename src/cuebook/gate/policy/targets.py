@@ -24,7 +24,7 @@ _NUMERIC = re.compile(r"(.*\.)?(\d+|0x[0-9a-f]*)", re.ASCII)
 _WHOLE_LABELS = re.compile(r"\*|\*\.[^*?]+|[^*?]+")
 _UNFIT = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
 _DISPUTED = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")
-"""Letters that the two standards for international names turn into different hosts."""
+"""Letters that the two standards for internationalized domain names map to different hosts."""
 
 
 class Address(NamedTuple):
@@ -33,13 +33,13 @@ class Address(NamedTuple):
     host: str
     port: int
     path: str
-    """As it was written, without dots that lead up."""
+    """As written, with `.` and `..` resolved."""
     meant: str
     """As a server may read it: decoded, and with single slashes."""
 
 
 class AddressPattern(NamedTuple):
-    """None matches anything, except for a port: see `allows`."""
+    """A field that is None matches anything, except for the port: see `allows`."""
 
     method: str | None
     scheme: str | None
@@ -48,7 +48,7 @@ class AddressPattern(NamedTuple):
     path: str | None
 
     def allows(self, address: Address) -> bool:
-        """For rules that permit: unless it names a port, it means the usual one; every reading of the path must fit."""
+        """For rules that permit: without a port, only the default one matches; every reading of the path must match."""
         if not self._fits_place(address.method, address.scheme, address.host):
             return False
         usual = address.port == PORTS.get(address.scheme)
@@ -59,13 +59,13 @@ class AddressPattern(NamedTuple):
         )
 
     def catches(self, address: Address) -> bool:
-        """For rules that restrict: unless it names a port, it means all of them; any reading of the path will do."""
+        """For rules that restrict: without a port, every port matches; one matching reading of the path is enough."""
         if not self._fits_place(address.method, address.scheme, address.host) or not self._fits_port(address.port):
             return False
         return self.path is None or fits(self.path, address.path) or fits(self.path, address.meant)
 
     def names(self, host: str, port: int) -> bool:
-        """Whether it says this host in full, and this port."""
+        """Whether it names exactly this host and port."""
         if not is_literal(self.host) or self.host != host:
             return False
         if self.port is None:
@@ -73,7 +73,7 @@ class AddressPattern(NamedTuple):
         return self._fits_port(port)
 
     def covers(self, host: str, port: int) -> bool:
-        """Whether it is about everything on this host."""
+        """Whether it covers everything on this host."""
         everything = self.method in (None, "*") and self.path in (None, "*", "/*")
         return everything and fits(self.host, host) and self._fits_port(port)
 
@@ -90,7 +90,7 @@ class AddressPattern(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def address_of(target: str) -> Address | None:
-    """The parts of `METHOD URL`, or None if programs could read it in different ways."""
+    """The parts of `METHOD URL`, or None if programs could interpret it differently."""
     method, _, url = target.partition(" ")
     if not _METHOD.fullmatch(method) or _UNFIT.search(url):
         return None
@@ -133,10 +133,10 @@ def canonical_host(host: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def parsed(pattern: str) -> AddressPattern:
-    """Reads `[METHOD ][SCHEME://]HOST[:PORT][/PATH]`. Raises `ValueError` with a message for a person."""
+    """Parses `[METHOD ][SCHEME://]HOST[:PORT][/PATH]`. Raises `ValueError` with a message for the user."""
     method, rest = _method_of(pattern)
     if _UNFIT.search(rest) or not rest:
-        raise ValueError("is not the pattern of an address")
+        raise ValueError("must be a URL pattern")
     found = _SCHEME.match(rest)
     scheme = found[1].lower() if found and found[1] != "*" else None
     rest = rest[found.end() :] if found else rest
@@ -157,7 +157,7 @@ def _method_of(pattern: str) -> tuple[str | None, str]:
     if not blank:
         return None, pattern
     if not _METHOD_PATTERN.fullmatch(method):
-        raise ValueError("must begin with a method or an address, as in GET https://example.com/*")
+        raise ValueError("must begin with a method or a URL, as in GET https://example.com/*")
     return method.upper(), rest.strip(" ")
 
 
@@ -169,7 +169,7 @@ def _port_of(place: str) -> tuple[str, int | str | None]:
         host, colon, after = place.partition(":")
         port = after if colon else None
     if port is not None and port != "*" and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise ValueError("must have a number or * as its port; an IPv6 address goes in brackets")
+        raise ValueError("must have a number or * as its port, and brackets around an IPv6 address")
     host = host.lower()
     if is_literal(host):
         known = canonical_host(host)

@@ -1,7 +1,7 @@
 """Masks secrets in everything that is about to be stored or shown, in whatever form they are written.
 
-`encodings` has the forms of a secret, `search` finds them in a text, `redactor` masks them in texts and values, and
-`logs` in log records.
+`encodings` lists the forms of a secret, `search` finds them in text, `redactor` masks them in strings and other values,
+and `logs` in log records.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The forms of a secret: its characters in any spelling, each long line of it, and both as base64 or hex.
 
-This module knows one value at a time, and nothing about the texts that are searched.
+This module handles one value at a time, and does not know the texts that are searched.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _SHORT = {
     "\r": ("\\r",),
     "\t": ("\\t",),
 }
-"""Escapes of JSON, of programming languages, shells, CSV and forms."""
+"""Escapes in JSON, programming languages, shells, CSV and web forms."""
 
 
 @lru_cache(maxsize=4096)
 def any_spelling(char: str) -> Node:
-    """The character itself, escaped in any way, and escaped twice, in the same way or another."""
+    """The character itself, escaped in any way, and escaped twice, in the same or different ways."""
     once = {char, *_escaped(char)}
     return Node(once.union(*map(_escaped_again, once)))
 
@@ -100,26 +100,26 @@ def _named_entities() -> dict[str, list[str]]:
 
 @lru_cache(maxsize=256)
 def digit_spelling(chars: str) -> Node:
-    """A digit of base64 or hex that is a letter or a number: these are never escaped."""
+    """A base64 or hex digit that is a letter or a number; these are never escaped."""
     return Node(chars)
 
 
 @lru_cache(maxsize=2)
 def sign_spelling(char: str) -> Node:
-    """A digit of base64 that is neither. The alphabet for URLs has other characters for it."""
+    """A base64 digit that is `+` or `/`. The URL-safe alphabet has other characters for them."""
     once = {char, {"+": "-", "/": "_"}[char], *_escaped(char)}
     return Node(once.union(*map(_escaped_again, once)))
 
 
 _LINE_BREAKS = ("\n", "\r\n", "\\n", "\\r\\n", "\\\\n", "\\\\r\\\\n", "%0A", "%0D%0A", "%0a", "%0d%0a")
 BREAKS = Node({*_LINE_BREAKS, "\n\t", *("\n" + " " * count for count in range(1, 9))})
-"""What may separate two digits in a folded text."""
+"""Separators that may occur between two digits in wrapped text."""
 
 
 _WIDEST = 96
-"""Characters next to the digits of one line that are searched."""
+"""The number of characters beside the digits of one line that are searched."""
 _OFFSET = 16
-"""Digits of a line's number."""
+"""The maximum number of digits in the offset of a line."""
 _HEX = "0123456789abcdefABCDEF"
 
 _MARKS = (":", "-", ",", ";", "_", "|", " ", ".", "\t", "\\t")
@@ -129,7 +129,7 @@ _INDENTS = (*(" " * count for count in range(9)), "\t")
 
 
 class _Printable(dict[str, Node]):
-    """Continues with every character that a dump shows, unless there is an entry for it."""
+    """Continues with the same node for every character that a dump can show, unless it has its own entry."""
 
     def __init__(self, rest: Node | None) -> None:
         super().__init__()
@@ -143,8 +143,8 @@ class _Printable(dict[str, Node]):
 
 
 def _numbered_line(escaped: bool) -> Node:
-    """The rest of a line of a dump (spaces, and characters between bars or without), and the number of the next one; or
-    the same within JSON.
+    """The rest of a line of a dump (spaces, and characters with or without bars around them) and the offset of the next
+    line, optionally escaped as in JSON.
     """
     after, beside = _number(), None
     fold, begins = ("\\", _leading({"n": after})) if escaped else ("\n", after)
@@ -183,7 +183,7 @@ def _with(places: dict[str, Node]) -> Node:
 
 @lru_cache(maxsize=1)
 def between() -> tuple[Node, ...]:
-    """What may separate two bytes."""
+    """Separators that may occur between two bytes."""
     return (
         BREAKS,
         Node(map("".join, product(_MARKS, ("", " "), _PREFIXES))),
@@ -211,7 +211,7 @@ def after() -> Node:
 SHORTEST = 8
 """Shorter secrets and forms would mask innocent text."""
 SHORTEST_LINE = 16
-"""A line of a secret is masked on its own from this length on."""
+"""Lines of a secret that are at least this long are also masked on their own."""
 
 
 class Form:
@@ -222,15 +222,15 @@ class Form:
     def __init__(
         self, name: str, units: list[Node], gaps: Sequence[tuple[Node, ...]] = (), tail: Node | None = None
     ) -> None:
-        """`gaps` are taken in turn."""
+        """`gaps` are used in rotation."""
         self.name = name
         self.units = units
         self.gaps = gaps or ((),)
         self.tail = tail
-        """What belongs to it if it follows directly."""
+        """Also part of the form if it follows directly."""
 
     def gap(self, unit: int) -> tuple[Node, ...]:
-        """What may precede a unit, if anything does."""
+        """The separators that may precede a unit."""
         return self.gaps[unit % len(self.gaps)]
 
 
@@ -254,7 +254,7 @@ def _long_lines(value: str) -> set[str]:
 
 
 def _as_bytes(text: str) -> Iterator[bytes]:
-    """The text as it may appear in something that is encoded as a whole: itself, or within JSON."""
+    """The bytes of the text as they may appear in larger encoded data: as is, or within JSON."""
     seen: set[bytes] = set()
     for written in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
         try:
@@ -278,7 +278,7 @@ def _as_words(data: bytes) -> Iterator[bytes]:
 
 
 def _base64_alignments(data: bytes) -> Iterator[str]:
-    """The digits that do not depend on what precedes and follows, for each number of preceding bytes (modulo 3)."""
+    """The digits that do not depend on the surrounding bytes, for each number of preceding bytes (modulo 3)."""
     for before in range(3):
         digits = b64encode(bytes(before) + data).decode()
         first = (before * 8 + 5) // 6

@@ -22,7 +22,7 @@ class RedactingFilter(logging.Filter):
             return True
         try:
             message = record.getMessage()
-        except Exception:  # arguments that do not fit the message: logging itself complains, about what is masked
+        except Exception:  # the arguments do not match the message; logging reports that with the masked values
             record.msg, record.args = self._redactor.text(str(record.msg)), self._redactor.value(record.args)
             return True
         masked = self._redactor.text(message)
@@ -41,10 +41,10 @@ _guarding: WeakSet[SecretRedactor] = WeakSet()
 
 
 def guard_logs(redactor: SecretRedactor) -> Callable[[], None]:
-    """Masks secrets in every log record of this process, for as long as the redactor lives. Gives what ends it sooner.
+    """Masks secrets in every log record of this process while the redactor exists. Returns a function that stops it.
 
-    A filter of a logger does not see the records of the loggers below it, nor of the libraries that performers use;
-    so records are masked as they are made.
+    A filter on a logger does not see the records of its child loggers or of the libraries that performers use, so
+    records are masked when they are created.
     """
     _guarding.add(redactor)
     made_by = logging.getLogRecordFactory()

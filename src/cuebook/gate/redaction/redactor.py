@@ -1,6 +1,6 @@
-"""The redactor: it knows the secrets, and masks each of them in whatever is about to be stored or shown.
+"""The redactor: masks every known secret in whatever is about to be stored or shown.
 
-It knows values and the names they are masked with; not where values come from, nor who reads the result.
+It knows the values and the names they are masked with, but not where values come from or who reads the result.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from cuebook.gate.redaction.search import Finder, Progress
 from cuebook.kernel.context import Text
 
 _ESCAPES = (("\\n", "\n"), ('\\"', '"'), ("\\t", "\t"))
-"""Common escapes of JSON. A literal backslash is written as two, so that one of them is left over."""
+"""Common JSON escapes. A literal backslash is written as two, so one of them is left over."""
 
 
 def is_clean(value: Any, begins: Callable[[str], object], deepest: int) -> bool:
-    """Whether certainly no form begins anywhere in a value, including keys and numbers, and it is not nested too deeply."""
+    """Whether a value, including its keys and numbers, cannot contain any form and is not nested too deeply."""
     try:
         text = _encode(value).decode()
     except (TypeError, ValueError, OverflowError, RecursionError):
         return False
     if len(text) > deepest and text.count("{") + text.count("[") > deepest:
         return False
-    # In a text that was cut off, the beginning of a secret counts as well.
+    # In truncated text, the beginning of a secret counts as well.
     if 'truncated":true' in text or '"length"' in text or '"watch"' in text:
         return False
     if "\\" in text:
@@ -49,7 +49,7 @@ _encode = msgspec.json.Encoder(enc_hook=_shown).encode
 
 CUT = "[nested too deeply to be searched for secrets]"
 _CUT_WHERE = {"stdout": "truncated", "stderr": "stderr_truncated", "body": "truncated"}
-"""Fields of an outcome, and the field that says whether their end was cut off."""
+"""Fields of an outcome, and the field that says whether each was truncated."""
 _PLAIN = ("value", "result", "state")
 """Fields that hold any value; in other fields a number is never masked."""
 _CUT_SHORT = ("length", "watch")
@@ -86,7 +86,7 @@ def _masked_number(value: int, mask: _Mask) -> Any:
 
 
 def _masked_text(text: Text, mask: _Mask) -> Text:
-    # A text that is not loaded was masked before it was stored.
+    # A `Text` that is not loaded was masked before it was stored.
     if not text.loaded:
         return text
     plain = str(text)
@@ -169,7 +169,7 @@ class SecretRedactor:
         return text if finder is None else finder.text(text)
 
     def value(self, value: T) -> T:
-        """The value with every secret masked, including keys; the same object if there is none."""
+        """The value with every secret masked, also in keys; the same object if it contains none."""
         finder = self.finder()
         if finder is None or is_clean(value, finder.begins, DEEPEST):
             return value
@@ -179,7 +179,7 @@ class SecretRedactor:
         return SecretStream(self.finder)
 
     def finder(self) -> Finder | None:
-        """The finder of the known secrets. It is made on first use, because secrets are often added several at once."""
+        """The finder for the known secrets. It is created on first use, because secrets are often added in batches."""
         finder = self._finder
         if finder is None and self._names:
             with self._changing:
@@ -191,7 +191,7 @@ class SecretRedactor:
 
 
 class SecretStream:
-    """Masks a text that arrives in pieces. All pieces together are what the whole text would have become."""
+    """Masks text that arrives in pieces. The result is the same as if the whole text had been masked at once."""
 
     def __init__(self, finder: Callable[[], Finder | None]) -> None:
         self._newest = finder

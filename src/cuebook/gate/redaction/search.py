@@ -1,4 +1,4 @@
-"""Finds the forms of secrets in a text, whole or as it arrives, and replaces them with masks."""
+"""Finds the forms of secrets in complete or streamed text, and replaces them with masks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cuebook.gate.redaction.encodings import Form, Node
 
 
 def beginning_of(forms: list[Form], ahead: int) -> re.Pattern[str]:
-    """Matches wherever a form may begin, judged by the next `ahead` characters; also where the text ends before that."""
+    """Matches wherever a form may begin, judged by the next `ahead` characters; also where the text ends earlier."""
     return re.compile(_pattern(_tree(forms, ahead), top=True))
 
 
@@ -78,7 +78,7 @@ def _pattern(place: _Beginning, *, top: bool = False) -> str:
 
 
 SHORTEST_TAIL = 4
-"""The beginning of a secret at the end of a text that was cut off is masked from this length on."""
+"""The beginning of a secret at the end of truncated text is masked if it is at least this long."""
 
 _Item = tuple[int, int, Node, bool]
 """A form, the unit that is being read, the node within it, and whether that node is in a gap before it."""
@@ -97,7 +97,7 @@ class _State:
 
 
 Progress = tuple[_State, int, int, str]
-"""A search in progress: its state, its position, the end of the longest form so far (or -1), and the name of that form."""
+"""A search in progress: its state and position, the end of the longest form so far (or -1), and that form's name."""
 
 
 class Finder:
@@ -123,7 +123,7 @@ class Finder:
         return self.scan(text, None, final=True)[0]
 
     def cut_text(self, text: str) -> str:
-        """Masks a text whose end was cut off, possibly within a secret."""
+        """Masks truncated text, which may end within a secret."""
         shown, held, progress = self.scan(text, None, final=False)
         if progress is None or len(held) < SHORTEST_TAIL:
             return self.text(text)
@@ -131,9 +131,9 @@ class Finder:
         return shown + self._masks[begun.name]
 
     def scan(self, text: str, progress: Progress | None, *, final: bool) -> tuple[str, str, Progress | None]:
-        """The masked text, the tail that is held back because a form may have begun in it, and how far that was read.
+        """The masked text, the tail held back because a form may have begun in it, and how far the tail was read.
 
-        A search in progress is continued; it began at the start of the text.
+        A search in progress is continued; it must have begun at the start of the text.
         """
         out: list[str] = []
         done = at = 0
@@ -209,6 +209,6 @@ class Finder:
         return made
 
     def _mask(self, name: str) -> str:
-        """A mask that holds no secret itself, however odd the secrets."""
+        """A mask that does not contain a secret itself, however odd the secrets are."""
         masks = (f"[secret {name}]", "[secret]", "***")
         return next(mask for mask in masks if self.text(mask) == mask)
