@@ -1,4 +1,4 @@
-"""Texts come from files below their root, from the prompt library, from URLs and from tools, and from nowhere else."""
+"""Text comes from files below their root, from the prompt library, from URLs and from tools, and from nowhere else."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_no_file_outside_is_read_or_described(root: Path, path: str) -> No
     assert description.code == "outside_root"
 
 
-async def test_a_missing_file_is_told_with_what_may_have_been_meant(root: Path) -> None:
+async def test_the_error_for_a_missing_file_suggests_similar_names(root: Path) -> None:
     for outcome in (
         await failure(performer(root), "file:docs/note.md"),
         await described(performer(root), "file:docs/note.md"),
@@ -122,7 +122,7 @@ async def test_a_missing_file_is_told_with_what_may_have_been_meant(root: Path) 
     assert "none is configured" in nothing.message
 
 
-async def test_a_file_that_is_too_large_or_no_text_is_told(root: Path) -> None:
+async def test_a_file_that_is_too_large_or_not_text_is_reported(root: Path) -> None:
     (root / "large.txt").write_text("x" * 101)
     (root / "binary").write_bytes(b"\xff\xfe\x00")
     (root / "latin.txt").write_bytes("Grüße".encode("latin-1"))
@@ -133,7 +133,7 @@ async def test_a_file_that_is_too_large_or_no_text_is_told(root: Path) -> None:
     assert (await failure(small, "file:docs")).code == "unusable"
 
 
-async def test_a_mark_at_the_beginning_is_no_part_of_the_text(root: Path) -> None:
+async def test_a_byte_order_mark_is_not_part_of_the_text(root: Path) -> None:
     (root / "marked.txt").write_bytes(b"\xef\xbb\xbfabc")
     assert await text(performer(root), "file:marked.txt") == "abc"
 
@@ -181,12 +181,12 @@ async def test_the_first_folder_that_has_the_prompt_counts(library: Path, tmp_pa
         ("greeting.md", "Did you mean greeting?"),
         ("support/apologi", "Did you mean support/apology?"),
         ("Support/apology", "Did you mean support/apology?"),
-        ("zzz", "Write it as zzz.md into the prompt library."),
-        ("notes", "Write it as notes.md into the prompt library."),
-        (".hidden", "Write it as .hidden.md into the prompt library."),
+        ("zzz", "Save it as zzz.md in the prompt library."),
+        ("notes", "Save it as notes.md in the prompt library."),
+        (".hidden", "Save it as .hidden.md in the prompt library."),
     ],
 )
-async def test_an_unknown_prompt_is_told_with_what_may_have_been_meant(library: Path, name: str, fix: str) -> None:
+async def test_the_error_for_an_unknown_prompt_suggests_similar_names(library: Path, name: str, fix: str) -> None:
     failed = await failure(performer(prompts=[library]), f"prompt:{name}")
     assert (failed.code, failed.fix) == ("not_found", fix)
     assert str(library) in failed.message
@@ -265,7 +265,7 @@ async def test_a_server_that_failed_is_asked_again_and_then_no_more() -> None:
 @pytest.mark.parametrize(
     ("kind", "body"), [("image/png", b"png"), ("application/octet-stream", b"x"), ("text/plain", b"\xff\xfe")]
 )
-async def test_what_is_no_text_is_no_source(kind: str, body: bytes) -> None:
+async def test_a_response_that_is_not_text_is_refused(kind: str, body: bytes) -> None:
     async with Server(answer(body, headers=[("Content-Type", kind)])) as server:
         assert (await failure(performer(), server.url())).code == "not_text"
 
@@ -293,7 +293,7 @@ async def test_a_redirect_of_a_source_is_asked_about() -> None:
 # --- tools and the rest -----------------------------------------------------------------------------------
 
 
-async def test_tools_are_listed_by_whom_knows_them() -> None:
+async def test_tools_are_listed_by_the_configured_function() -> None:
     async def listed(pattern: str) -> list[ToolSpec] | Failed:
         if pattern == "broken":
             return Failed("tool_server", "It is down.")

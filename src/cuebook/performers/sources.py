@@ -1,8 +1,8 @@
-"""The performer of `ReadSource`: texts from files below a root, from the prompt library, from URLs, from tool servers,
-and lists of tools.
+"""The performer of `ReadSource`: reads text from files below a root, from the prompt library, from URLs and from tool
+servers, and lists tools.
 
 It finds a source and checks that it is text. The HTTP performer sends the requests; tools, skills and prompts come
-from the objects that it is given.
+from the objects that are passed in.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from cuebook.performers.http.performer import Fetched, HttpPerformer
 
 MAX_BYTES = 2_000_000
 PAUSES = (0.25, 1.0)
-"""Seconds before a server that has failed is asked again for a text."""
+"""Seconds to wait before each retry after a server error."""
 
 PROMPT_SUFFIXES = (".md", ".txt")
 
 ListTools = Callable[[str], Awaitable[Sequence[ToolSpec] | Failed]]
-"""The tools whose names match a pattern. It starts nothing that is not approved."""
+"""Returns the tools whose names match a pattern. It starts only approved servers."""
 
 
 class BroughtTools(Protocol):
-    """The tools of servers that playbooks bring."""
+    """The tools of servers that playbooks bring along."""
 
     async def describe_server(self, server: ServerSpec) -> Description | Failed:
-        """The actions of listing them. It starts nothing."""
+        """The actions of listing the tools. Nothing is started."""
 
     async def trusts(self, name: str) -> tuple[Trust, ...]:
-        """What a person must approve before a tool with this name is listed."""
+        """The approvals that are required before a tool with this name is listed."""
 
     async def specs(self, pattern: str, server: ServerSpec) -> Sequence[ToolSpec] | Failed: ...
 
@@ -61,18 +61,18 @@ class ServedPrompts(Protocol):
     """Prompts that tool servers offer, each as `server/name`."""
 
     async def describe(self, given: str) -> Description | Failed:
-        """The actions of reading it. It starts nothing."""
+        """The actions of reading the prompt. Nothing is started."""
 
     async def read(self, given: str, call: Call) -> str | Failed: ...
 
 
 _MOST_COMPARED = 2_000
-"""Names that a missing one is compared with."""
+"""The maximum number of names that a missing one is compared with."""
 _TEXTUAL = ("json", "xml", "yaml", "javascript", "ecmascript", "toml", "markdown", "csv", "graphql", "x-sh", "sql")
 
 
 class SourcePerformer:
-    """Reads texts. A file is looked for in each root, a prompt in each library folder; the first one counts."""
+    """Reads text. It looks for a file in each root and for a prompt in each library folder; the first match counts."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class SourcePerformer:
         max_bytes: int = MAX_BYTES,
         pauses: Sequence[float] = PAUSES,
     ) -> None:
-        """`unfit` says why no files may be read in the folder of a playbook."""
+        """`unfit` returns the reason why no files may be read in the folder of a playbook, if there is one."""
         self._roots = tuple(roots)
         self._http = http
         self._prompts = tuple(prompts)
@@ -175,7 +175,7 @@ class SourcePerformer:
         raise _missing(given, roots)
 
     def _roots_of(self, settings: Settings) -> tuple[Path, ...]:
-        """The playbook's own folder, if it has one."""
+        """The playbook's own folder if it has one, otherwise the configured roots."""
         if not settings.folder:
             return self._roots
         folder = Path(settings.folder)
@@ -202,12 +202,12 @@ class SourcePerformer:
         return data, self._reading(folder, name)
 
     def _reading(self, library: Path, name: str) -> Action:
-        """The path of the file that policies use: below the root that contains it, like every other file there."""
+        """The action of reading the file. Its path is relative to the root that contains it, like that of any file."""
         real = os.path.join(os.path.realpath(library), name)
         for root in map(os.path.realpath, self._roots):
             if real.startswith(root.rstrip(os.sep) + os.sep):
                 return Action("file", f"read:{os.path.relpath(real, root)}", True)
-        # A library elsewhere is there because the user said so, and no project can: policies know it as `prompts`.
+        # Only the user, never a project, can configure a library elsewhere. Policies refer to it as `prompts`.
         return Action("file", f"read:prompts/{name}", True)
 
     def _found_prompt(self, given: str) -> tuple[Path, str]:
@@ -225,7 +225,7 @@ class SourcePerformer:
         near = did_you_mean(name, sorted(known))
         raise NotFound(
             f"There is no prompt {name[:200]!a} in {folders}.",
-            fix=near or f"Write it as {name[:200]}{PROMPT_SUFFIXES[0]} into the prompt library.",
+            fix=near or f"Save it as {name[:200]}{PROMPT_SUFFIXES[0]} in the prompt library.",
         )
 
     # --- URLs, tool servers and tools ---
@@ -255,7 +255,7 @@ class SourcePerformer:
             return _too_large(where, self._max_bytes)
         kind = incoming.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind and not kind.startswith("text/") and not any(word in kind for word in _TEXTUAL):
-            return Failed("not_text", f"{where} is not text but {kind[:80]!a}.", fix="Read a source that is a text.")
+            return Failed("not_text", f"{where} is not text but {kind[:80]!a}.", fix="Use a text source.")
         try:
             content = Text(fetched.text(errors="strict"))
         except UnicodeDecodeError:
@@ -263,7 +263,7 @@ class SourcePerformer:
         return Source(content, sha256(incoming.body).hexdigest())
 
     async def _fetched(self, url: str, call: Call) -> Fetched | Failed:
-        """The answer of a server. After an error of the server, the request is repeated."""
+        """The response of the server. The request is retried after a server error."""
         fetched = await self._http.fetch(_get(url), call, self._max_bytes)
         for pause in self._pauses:
             if isinstance(fetched, Failed) or fetched.incoming.status < 500:
@@ -346,7 +346,7 @@ def _unknown_scheme(source: str) -> Failed:
 
 
 def _files(root: Path) -> Iterator[str]:
-    """Paths below the root, hidden ones left out."""
+    """The paths below the root, without hidden ones."""
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):

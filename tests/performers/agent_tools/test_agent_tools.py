@@ -128,20 +128,20 @@ async def test_a_long_file_is_shown_in_parts_that_fit(box: Toolbox, workspace: P
 @pytest.mark.parametrize(
     ("data", "code", "words"),
     [
-        (b"\x89PNG\r\n\x1a\n\0\0", "binary_file", "not text"),
-        (b"\xff\xfe\x00broken", "binary_file", "not text"),
-        (b"caf\xe9", "binary_file", "not text"),
-        (b"x" * (9 << 20), "too_large", "too much"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "binary_file", "not a text file"),
+        (b"\xff\xfe\x00broken", "binary_file", "not a text file"),
+        (b"caf\xe9", "binary_file", "not a text file"),
+        (b"x" * (9 << 20), "too_large", "too large"),
     ],
 )
-async def test_what_is_no_text_or_too_much_is_told(box: Toolbox, workspace: Path, data: bytes, code: str, words: str):
+async def test_binary_and_large_files_are_reported(box: Toolbox, workspace: Path, data: bytes, code: str, words: str):
     (workspace / "f").write_bytes(data)
     failed = await ToolCaller().failure(box, "Read", {"path": "f"})
     assert failed.code == code
     assert words in failed.message
 
 
-async def test_reading_past_the_end_and_an_empty_file_are_told(box: Toolbox, workspace: Path):
+async def test_reading_past_the_end_and_an_empty_file_are_reported(box: Toolbox, workspace: Path):
     (workspace / "a.txt").write_text("one\n")
     (workspace / "empty").write_text("")
     assert "only 1 lines" in (await ToolCaller().failure(box, "Read", {"path": "a.txt", "offset": 5})).message
@@ -235,7 +235,7 @@ async def test_a_piece_that_is_not_there_or_there_twice_changes_nothing(box: Too
     twice = await ToolCaller().failure(box, "Edit", {"path": "a", "old": "x = 1", "new": "q"})
     assert (missing.code, blanks.code, twice.code) == ("no_match", "no_match", "ambiguous")
     assert "different whitespace" in blanks.message
-    assert "2 times in a, at the lines 1, 3" in twice.message
+    assert "2 times in a, on lines 1, 3" in twice.message
     assert (await not_described(box, "Edit", {"path": "a", "old": "x = 1", "new": "q"})).code == "ambiguous"
     assert (await ToolCaller().failure(box, "Edit", {"path": "a", "old": "y", "new": "y"})).code == "bad_arguments"
     assert (await ToolCaller().failure(box, "Edit", {"path": "none", "old": "y", "new": "z"})).code == "not_found"
@@ -340,7 +340,7 @@ async def test_lines_are_found_in_files(box: Toolbox, tree: Path):
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1", "[z-a]"])
-async def test_an_expression_that_cannot_be_used_is_told(box: Toolbox, pattern: str):
+async def test_an_invalid_expression_is_reported(box: Toolbox, pattern: str):
     failed = await not_described(box, "Grep", {"pattern": pattern})
     assert failed.code == "bad_pattern"
     assert "RE2" in failed.fix
@@ -386,7 +386,7 @@ async def test_a_search_that_takes_too_long_ends(box: Toolbox, workspace: Path):
 
 
 def repository(workspace: Path) -> None:
-    """One source, and far more that git leaves out than is ever shown."""
+    """One source file, and far more ignored files than are ever shown."""
     (workspace / ".gitignore").write_text("# made\nnode_modules/\n*.log\n!keep.log\n/build\ndocs/**/tmp\n")
     for number in range(1_200):
         folder = workspace / "node_modules" / f"p{number % 10}"
@@ -411,7 +411,7 @@ def repository(workspace: Path) -> None:
 async def test_what_git_leaves_out_is_not_looked_at_unless_it_is_wanted(box: Toolbox, workspace: Path):
     repository(workspace)
     wanted = ["docs/z.js", "src/app.js", "src/build/in.js"]
-    note = "[what .gitignore leaves out was not looked at; set ignored for that]"
+    note = "[files that .gitignore excludes were skipped; set ignored to include them]"
     listed = (await ToolCaller().value(box, "Glob", {"pattern": "**/*.js"})).splitlines()
     assert listed == [*wanted, note]
     logs = (await ToolCaller().value(box, "Glob", {"pattern": "**/*.log"})).splitlines()
@@ -437,7 +437,7 @@ def listed_by(git: str, folder: Path) -> list[str]:
 
 @pytest.mark.needs("git")
 async def test_git_leaves_out_the_same(workspace: Path, box: Toolbox):
-    """By git itself, over patterns of every kind."""
+    """Compared with git itself, for patterns of every kind."""
     git = shutil.which("git")
     assert git is not None
     rules = [
@@ -504,19 +504,19 @@ async def test_a_command_line_is_ended_when_its_time_is_over(box: Toolbox):
     assert failed.code == "timeout"
     assert failed.details["stdout"] == "begun\n"
     assert "after 0.5 s" in failed.message
-    assert "This is what it wrote:\nbegun\n" in failed.message
-    assert "more time with `timeout`, 300 seconds at most" in failed.fix
+    assert "This is its output:\nbegun\n" in failed.message
+    assert "more time with `timeout`, at most 300 seconds" in failed.fix
 
 
-async def test_nobody_is_told_to_ask_for_time_that_cannot_be_had(workspace: Path):
+async def test_the_fix_never_suggests_more_time_than_is_allowed(workspace: Path):
     commands = CommandPerformer(choose(), workspace)
     box = Toolbox(agent_tools(workspace, commands=commands, http=None, most_seconds=0.5))
     failed = await ToolCaller(limits=Limits(seconds=0.5)).failure(box, "Bash", {"command": "sleep 600", "timeout": 500})
     assert failed.code == "timeout"
-    assert "It cannot have more than 0.5 seconds here." in failed.fix
+    assert "It cannot run for more than 0.5 seconds here." in failed.fix
     specs = await box.specs("Bash")
     assert isinstance(specs, list)
-    assert "0.5 at most" in specs[0].parameters["properties"]["timeout"]["description"]
+    assert "at most 0.5" in specs[0].parameters["properties"]["timeout"]["description"]
 
 
 @pytest.mark.parametrize(("asked", "had"), [(None, 60.0), (120, 120.0), (900, 300.0)])
@@ -652,7 +652,7 @@ async def test_a_page_is_fetched_as_text(box: Toolbox, site: tuple[Site, str]):
     )
 
 
-async def test_pages_that_are_not_there_no_text_or_too_long_are_told(box: Toolbox, site: tuple[Site, str]):
+async def test_pages_that_are_missing_binary_or_too_long_are_reported(box: Toolbox, site: tuple[Site, str]):
     served, url = site
     served.pages["/data"] = (200, "application/json", b'{"a": 1}')
     served.pages["/image"] = (200, "image/png", b"\x89PNG")
@@ -734,7 +734,7 @@ async def test_the_web_is_searched_through_a_provider(workspace: Path, site: tup
     ("status", "body", "code"),
     [(401, b"{}", "search_failed"), (200, b"<html>", "bad_result"), (200, b'{"results": 5}', "bad_result")],
 )
-async def test_a_provider_that_answers_nothing_useful_is_told(
+async def test_a_useless_answer_of_a_provider_is_reported(
     workspace: Path, site: tuple[Site, str], status: int, body: bytes, code: str
 ) -> None:
     served, url = site

@@ -1,4 +1,4 @@
-"""Performs commands for tests: a workspace, a performer in each sandbox, and what is expected of an outcome."""
+"""Performs commands for tests: a workspace, a performer in each sandbox, and checks of outcomes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def call(limits: Limits = DEFAULT, secrets: dict[str, str] | None = None, warnin
 
 
 async def described(performer: CommandPerformer, effect: RunCommand) -> Description:
-    """As it is told in full; in outline the same is told, as far as it goes."""
+    """The full description, which must agree with the outline."""
     description = await performer.describe(effect, Settings())
     assert isinstance(description, Description), description
     outline = await performer.outline(effect, Settings())
@@ -42,7 +42,7 @@ async def described(performer: CommandPerformer, effect: RunCommand) -> Descript
 
 
 async def refused(performer: CommandPerformer, effect: RunCommand) -> Failed:
-    """Describing, in full or in outline, and performing refuse the same, in the same words."""
+    """The outline, the description and the performer must refuse with the same error."""
     before = await performer.describe(effect, Settings())
     outline = await performer.outline(effect, Settings())
     after = await performer.perform(effect, call())

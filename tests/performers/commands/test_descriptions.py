@@ -1,4 +1,4 @@
-"""A command is described as it will run, bound to what it was when it was described, or refused."""
+"""A command is described as it will run and bound to its current content, or refused."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ async def test_what_an_interpreter_reads_from_its_input_is_not_bound(workspace: 
 
 
 @pytest.mark.parametrize("argv", [("python3", "a.sh"), ("grep", "python3"), ("awk", "{print $1}")])
-async def test_what_is_read_as_data_is_no_code(workspace: Path, argv: tuple[str, ...]) -> None:
+async def test_input_that_is_read_as_data_is_not_code(workspace: Path, argv: tuple[str, ...]) -> None:
     mentioning(workspace)
     effect = RunCommand(argv, stdin="import this")
     description = await described(CommandPerformer(choose(), workspace), effect)
@@ -392,7 +392,7 @@ async def test_a_relative_folder_of_the_path_is_not_searched(workspace: Path) ->
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "/usr", "sub", "./sub", "/no/such/program"])
-async def test_what_is_no_program_is_refused(confining: CommandPerformer, name: str) -> None:
+async def test_a_file_that_is_not_a_program_is_refused(confining: CommandPerformer, name: str) -> None:
     assert (await refused(confining, RunCommand((name,)))).code == "no_such_command"
 
 

@@ -132,7 +132,7 @@ async def test_a_home_that_was_changed_in_any_way_is_not_used_again(performer: C
     code = f"import os; home = os.environ['HOME']; print(home)\ntry: {change}\nexcept OSError: print('cannot')"
     outcome = await result(performer, python(code))
     home, *cannot = str(outcome.stdout).split()
-    if not cannot:  # not every file system takes them
+    if not cannot:  # not every file system supports them
         await until(lambda: not exists(home))
 
 
@@ -178,7 +178,7 @@ async def test_commands_at_the_same_time_have_homes_of_their_own(performer: Comm
 async def test_an_untouched_home_is_used_again_and_removed_with_the_performer(workspace: Path) -> None:
     performer = CommandPerformer(choose(), workspace)
     homes = {str((await result(performer, shell("echo $HOME"))).stdout).strip() for _ in range(6)}
-    assert len(homes) <= 2  # one is looked at while the other is in use
+    assert len(homes) <= 2  # one is checked while the other is in use
     assert all(map(exists, homes))
     del performer
     gc.collect()
@@ -277,7 +277,7 @@ async def test_one_that_never_reads_its_input_does_not_hang_it(performer: Comman
     assert (outcome.exit_code, str(outcome.stdout)) == (0, "x" * 10)
 
 
-async def test_one_that_closes_its_streams_goes_on(performer: CommandPerformer) -> None:
+async def test_a_command_that_closes_its_streams_keeps_running(performer: CommandPerformer) -> None:
     outcome = await result(performer, shell("exec <&- >&- 2>&-; sleep 0.2; exit 4", stdin="x" * 1_000_000))
     assert outcome.exit_code == 4
 
@@ -298,7 +298,7 @@ async def test_output_is_cut_between_characters(performer: CommandPerformer) -> 
     assert (str(outcome.stdout), outcome.truncated) == ("a" + "é" * 100, False)
 
 
-async def test_what_is_no_text_is_shown_as_such(performer: CommandPerformer) -> None:
+async def test_output_that_is_not_text_is_marked(performer: CommandPerformer) -> None:
     outcome = await result(performer, python("import sys; sys.stdout.buffer.write(b'a\\xff\\xc3')"))
     assert (str(outcome.stdout), outcome.truncated) == ("a\ufffd\ufffd", False)
 
@@ -359,12 +359,10 @@ async def test_too_much_memory_is_an_outcome_of_its_own(performer: CommandPerfor
 
 
 @pytest.mark.parametrize("effect", [python("while True: pass"), shell("python3 -c 'while True: pass'; exit $?")])
-async def test_too_much_processor_time_is_an_outcome_of_its_own(
-    confining: CommandPerformer, effect: RunCommand
-) -> None:
+async def test_too_much_cpu_time_has_its_own_outcome(confining: CommandPerformer, effect: RunCommand) -> None:
     outcome = await failed(confining, effect, Limits(cpu_seconds=1))
     assert outcome.code == "cpu_limit"
-    assert "1 s of processor time" in outcome.message
+    assert "1 s of CPU time" in outcome.message
     assert "CUEBOOK_LIMITS_CPU_SECONDS" in outcome.fix
 
 
@@ -511,7 +509,7 @@ async def test_a_variable_that_steers_loading_takes_no_secret(performer: Command
     assert described.code == "secret_misplaced"
 
 
-# As somebody who cannot simply enter what is locked, which root can.
+# As a user who cannot enter locked folders, unlike root.
 REMOVING = """
 import os, sys, tempfile
 from cuebook.performers.commands import folders as private
@@ -541,10 +539,10 @@ def test_a_locked_folder_is_removed_and_what_its_links_lead_to_is_left_alone() -
 
 
 def test_no_folder_is_too_deep_to_be_removed() -> None:
-    top = tempfile.mkdtemp()  # of its own: what cleans up after tests cannot remove one as deep
+    top = tempfile.mkdtemp()  # separate, because the cleanup after tests cannot remove one this deep
     try:
         here = os.open(top, os.O_RDONLY)
-        for _ in range(2_100):  # more than may be within calls, open, or named in one path
+        for _ in range(2_100):  # more than the limits for nested calls, open files and the length of a path
             os.mkdir("d", dir_fd=here)
             below = os.open("d", os.O_RDONLY, dir_fd=here)
             os.close(here)
@@ -608,7 +606,7 @@ async def test_cuebooks_own_folder_in_the_workspace_is_kept_from_commands(tmp_pa
         assert isinstance(outcome, Failed)
 
 
-async def test_bytes_that_are_no_text_are_replaced_and_that_is_said(confining: CommandPerformer) -> None:
+async def test_invalid_bytes_are_replaced_with_a_warning(confining: CommandPerformer) -> None:
     outcome = await result(confining, shell(r"printf 'a\377b'; printf '\377' >&2"))
     assert (str(outcome.stdout), outcome.replaced) == ("a\ufffdb", True)
     assert not (await result(confining, shell(r"printf 'a\357\277\275b'; printf '\377' >&2"))).replaced
@@ -622,13 +620,13 @@ async def test_bytes_that_are_no_text_are_replaced_and_that_is_said(confining: C
 @pytest.mark.parametrize(
     ("effect", "says"),
     [
-        (RunCommand(("true", "x" * 131_072)), "The argument 1 of the command has 131,072 bytes"),
-        (RunCommand(("true", "ü" * 65_536)), "The argument 1 of the command has 131,072 bytes"),
+        (RunCommand(("true", "x" * 131_072)), "Argument 1 of the command has 131,072 bytes"),
+        (RunCommand(("true", "ü" * 65_536)), "Argument 1 of the command has 131,072 bytes"),
         (RunCommand(("true",), env={"LONG": "x" * 131_067}), "The variable LONG has 131,072 bytes"),
         (RunCommand(("true", *["x" * 100_000] * 40)), "The arguments and variables of the command have 4,000,"),
     ],
 )
-async def test_more_than_a_program_can_be_given_is_refused_with_a_way_out(
+async def test_arguments_that_are_too_long_are_refused_with_a_fix(
     performer: CommandPerformer, effect: RunCommand, says: str
 ) -> None:
     failure = await refused(performer, effect)

@@ -1,4 +1,4 @@
-"""Files beside a playbook that are not there: what may have been meant."""
+"""Suggestions for missing files next to a playbook."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ CANARY = b"canary: nobody may read this"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A root with something in it, and beside it what must not be reached: files, folders, a name that begins alike."""
+    """A root with content, next to files and folders that must not be reached, one with a similar name."""
     made = tmp_path / "top"
     (made / "folder" / "deep").mkdir(parents=True)
     (made / "a.txt").write_bytes(b"inside")
@@ -175,7 +175,7 @@ def test_a_root_may_be_reached_by_a_link(root: Path, tmp_path: Path) -> None:
     assert (root / "new.txt").read_bytes() == b"x"
 
 
-def test_where_a_path_really_leads_is_told_as_by_python_itself(tmp_path: Path) -> None:
+def test_a_real_path_is_the_same_as_in_python_itself(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "file").write_text("here")
@@ -209,7 +209,7 @@ def test_a_file_is_opened_with_the_flags_that_are_asked_for(root: Path) -> None:
 # --- what cannot be used ----------------------------------------------------------------------------------
 
 
-def test_what_is_missing_is_told(root: Path) -> None:
+def test_a_missing_file_is_reported(root: Path) -> None:
     for path in ("nothing.txt", "nowhere/nothing.txt"):
         with pytest.raises(NotFound):
             read_inside(root, path, 100)
@@ -219,7 +219,7 @@ def test_what_is_missing_is_told(root: Path) -> None:
         read_inside(root / "nowhere", "a.txt", 100)
 
 
-def test_what_is_no_file_is_neither_read_nor_written(root: Path) -> None:
+def test_only_regular_files_are_read_and_written(root: Path) -> None:
     os.mkfifo(root / "pipe")
     (root / "circle").symlink_to("circle")
     for path in ("folder", "pipe", "circle", "a.txt/b", ".", "x" * 300):
@@ -359,7 +359,7 @@ def test_no_path_whatever_reads_or_writes_outside(shared: Path, path: str) -> No
 
 
 class Swapper:
-    """Turns something inside into a link to the outside and back, as fast as it can, until it is left."""
+    """Replaces a file inside with a link to the outside and back, as fast as it can, until it ends."""
 
     def __init__(self, honest: Path, link_to: str) -> None:
         self._at, self._target = honest, link_to

@@ -1,4 +1,4 @@
-"""No URL, however it is written and wherever it redirects, reaches a server that is not meant to be reached."""
+"""No URL, however it is written and wherever it redirects, reaches a server that must not be reached."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ PUBLIC = "93.184.215.14"
 
 @pytest.fixture
 async def forbidden() -> AsyncIterator[Server]:
-    """Listens on both loopback addresses, and must never be asked."""
+    """Listens on both loopback addresses, and must never receive a request."""
     async with Server(hosts=("127.0.0.1", "::1")) as server:
         yield server
 
 
 @pytest.fixture(autouse=True)
 def left(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Addresses off this machine that someone tried to connect to: the last step is not taken."""
+    """Records connections to addresses outside this machine instead of making them."""
     import httpcore2
 
     tried: list[str] = []
@@ -299,7 +299,7 @@ async def test_a_name_is_looked_up_once_and_only_what_was_checked_is_connected_t
     assert forbidden.connections == 0
 
 
-async def test_a_redirect_to_a_name_that_changed_its_address_is_checked_anew(forbidden: Server) -> None:
+async def test_a_redirect_to_a_name_that_changed_its_address_is_checked_again(forbidden: Server) -> None:
     async with Server(redirect("/again"), hosts=("127.0.0.1",)) as allowed:
         rebinding = names(rebinding_example=["127.0.0.1", "169.254.169.254"])
         performer = HttpPerformer(private=only("rebinding.example"), resolve=rebinding)

@@ -1,4 +1,4 @@
-"""Requests arrive as they were described, redirects lose what was meant for others, and no server can hold us."""
+"""Requests arrive as described, redirects drop what only the first server may see, and no server can block us."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ async def test_only_a_request_that_changes_nothing_is_called_reading(
     assert (await describe(effect)).actions[0].reads_only is reads_only
 
 
-async def test_describing_asks_nobody() -> None:
+async def test_describing_sends_no_request() -> None:
     resolver = names()
     await describe(SendHttp("GET", "https://a.example/"), HttpPerformer(resolve=resolver))
     assert resolver.asked == []
@@ -358,13 +358,13 @@ async def test_a_certificate_is_checked_against_the_name_and_not_the_address(tmp
     assert len(server.requests) == 1
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+async def test_an_untrusted_certificate_is_refused(tmp_path: Path) -> None:
     async with Server(tls=Authority(tmp_path).serving("127.0.0.1")) as server:
         assert (await failure_of(server.url())).code == "tls"
     assert server.requests == []
 
 
-async def test_a_server_without_tls_is_told_from_one_that_is_down() -> None:
+async def test_a_server_without_tls_is_distinguished_from_one_that_is_down() -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await reader.read()
@@ -442,7 +442,7 @@ async def test_a_body_that_never_ends_is_cut() -> None:
         pytest.param(raw(b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\n"), "bad_response", id="changes the protocol"),
     ],
 )
-async def test_a_server_that_misbehaves_is_told_apart(handler: Handler, code: str) -> None:
+async def test_each_kind_of_misbehaving_server_has_its_own_error(handler: Handler, code: str) -> None:
     async with Server(handler) as server:
         failed = await failure_of(server.url(), within(1.0 if code == "timeout" else 20))
         await asyncio.wait_for(server.left.wait(), 20)
@@ -553,7 +553,7 @@ async def test_a_bomb_is_unpacked_no_further_than_the_limit() -> None:
         ("zstd", b"(\xb5/\xfd"),
     ],
 )
-async def test_a_body_that_cannot_be_unpacked_is_told(encoding: str, body: bytes) -> None:
+async def test_a_body_that_cannot_be_decompressed_is_reported(encoding: str, body: bytes) -> None:
     async with Server(answer(body, headers=[("Content-Encoding", encoding)])) as server:
         assert (await failure_of(server.url())).code == "bad_response"
 

@@ -1,7 +1,7 @@
 """The tools that models are trained on: `Read Write Edit Glob Grep Bash WebFetch WebSearch`, bound to a workspace.
 
-They use commands and the network only through the performers for these, so that sandbox, limits and previews are the
-same for every caller.
+They use commands and the network only through the corresponding performers, so that the sandbox, limits and previews
+are the same for every caller.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def agent_tools(
     reveal: Callable[[str], str] = no_secrets,
     most_seconds: float = 300.0,
 ) -> list[Tool]:
-    """The tools that can work with what is given: without `commands` no Bash, without `http` no web tools.
+    """The available tools. Bash requires `commands`, and the web tools require `http`.
 
-    `reveal` gives the value of a secret by its handle; only the key of the search provider is asked for. `most_seconds` is
-    what a command line may ask for at most.
+    `reveal` returns the value of a secret by its handle; it is only called for the key of the search provider.
+    `most_seconds` is the longest time limit that a command line may request.
     """
     tools: list[Any] = [*Files(workspace).tools(), *Finding(workspace).tools()]
     if commands is not None:

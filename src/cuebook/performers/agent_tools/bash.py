@@ -1,4 +1,4 @@
-"""Bash: a command line, run as every other command is."""
+"""Bash: runs a command line like every other command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cuebook.performers.tools.toolbox import SimpleTool, Tool
 _NOTES = 300
 """Bytes of a result that are reserved for notes about it."""
 _PARTLY = 2_000
-"""Bytes of output that are reported of a command that was killed."""
+"""Bytes of output that are reported for a command that was killed."""
 
 
 class Shell:
@@ -27,11 +27,11 @@ class Shell:
         self._shell = "bash" if shutil.which("bash") else "/bin/sh"
 
     def tool(self) -> Tool:
-        said = f"Seconds it may take, {self._most:g} at most. Give it for builds and tests."
+        said = f"Time limit in seconds, at most {self._most:g}. Set it for builds and tests."
         seconds = {"type": "number", "description": said, "exclusiveMinimum": 0}
         spec = ToolSpec(
             "Bash",
-            "Runs a command line in the workspace and gives its output. Every call is a new shell.",
+            "Runs a command line in the workspace and returns its output. Every call starts a new shell.",
             parameters(
                 ("command",),
                 command=text("The command line.", least=1),
@@ -51,10 +51,10 @@ class Shell:
         effect = self._effect(arguments)
         outcome = await self._commands.perform(effect, within(call, seconds=effect.timeout))
         if isinstance(outcome, CommandResult):
-            return _told(call.masked(outcome), call.limits.output)
+            return _as_result(call.masked(outcome), call.limits.output)
         if isinstance(outcome, Failed):
             return self._ended(call.masked(outcome), min(effect.timeout or call.given, call.given))
-        raise TypeError(f"a command gave a {type(outcome).__name__}")
+        raise TypeError(f"a command returned a {type(outcome).__name__}")
 
     def _effect(self, arguments: dict[str, Any]) -> RunCommand:
         line = (self._shell, "-c", arguments["command"])
@@ -64,10 +64,10 @@ class Shell:
         """A result that is useful to a model: the output so far, and whether the command can have more time."""
         if failed.code == "timeout" and given < self._most:
             failed = msgspec.structs.replace(
-                failed, fix=f"Give it more time with `timeout`, {self._most:g} seconds at most, or less to do."
+                failed, fix=f"Give it more time with `timeout`, at most {self._most:g} seconds, or less to do."
             )
         elif failed.code == "timeout":
-            words = f"It cannot have more than {self._most:g} seconds here. Give it less to do, in several calls."
+            words = f"It cannot run for more than {self._most:g} seconds here. Split the work into several calls."
             failed = msgspec.structs.replace(failed, fix=words)
         details = failed.details
         output = "".join(str(details.get(name, "")) for name in ("stdout", "tail", "stderr"))
@@ -76,10 +76,10 @@ class Shell:
         data = output.encode()
         shown = data[-_PARTLY:].decode("utf-8", "ignore")
         last = f"the last {len(shown.encode()):,} bytes of " if len(data) > _PARTLY else ""
-        return msgspec.structs.replace(failed, message=f"{failed.message} This is {last}what it wrote:\n{shown}\n")
+        return msgspec.structs.replace(failed, message=f"{failed.message} This is {last}its output:\n{shown}\n")
 
 
-def _told(result: CommandResult, most: int) -> ToolResult:
+def _as_result(result: CommandResult, most: int) -> ToolResult:
     """The error, the output and stderr, together within a limit of bytes."""
     parts = []
     if result.signal:
@@ -88,7 +88,7 @@ def _told(result: CommandResult, most: int) -> ToolResult:
         parts.append(f"[exit code {result.exit_code}]")
     stdout, stderr = str(result.stdout).rstrip("\n"), str(result.stderr).rstrip("\n")
     room = most - _NOTES
-    # Most of the room is for stdout; what it leaves is for stderr.
+    # Most of the room is for stdout; stderr gets the rest.
     errors = min(len(stderr.encode()), max(room // 4, room - len(stdout.encode())))
     output, output_cut = _ends(stdout, str(result.tail).rstrip("\n"), room - errors, result.size)
     parts += [output] if output else []
@@ -101,16 +101,16 @@ def _told(result: CommandResult, most: int) -> ToolResult:
 
 
 def _ends(text: str, tail: str, most: int, size: int) -> tuple[str, bool]:
-    """The beginning and the end of a text within so many bytes, and whether something is left out between them.
+    """The beginning and the end of a text within a limit of bytes, and whether anything between them is left out.
 
-    Of a text that has been cut already, `size` is how many bytes it had, and `tail` its last lines.
+    If the text was already cut, `size` is the number of bytes that it had, and `tail` contains its last lines.
     """
     first = text.encode()
     whole = size or len(first)
     if not size and len(first) <= most:
         return text, False
     last = tail.encode() if size else first
-    if not last:  # a single line without an end
+    if not last:  # a single endless line
         kept = first[:most].decode("utf-8", "ignore")
         return f"{kept}\n[cut: the first {len(kept.encode()):,} of {whole:,} bytes are shown]", True
     half = most // 2

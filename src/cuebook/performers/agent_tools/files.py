@@ -1,4 +1,4 @@
-"""Read, Write and Edit: files of the workspace, as text.
+"""Read, Write and Edit: tools for text files in the workspace.
 
 `paths` decides where a path leads; the gate decides what may be read or written.
 """
@@ -21,16 +21,16 @@ from cuebook.performers.files.paths import TooLarge, name_inside, read_inside, r
 from cuebook.performers.tools.toolbox import SimpleTool, Tool
 
 FILE_LIMIT = 8 << 20
-"""Bytes of a file that is still read or edited."""
+"""The maximum size in bytes of a file that is read or edited."""
 LINES = 2_000
-"""Lines that are shown unless more are asked for."""
+"""The number of lines that are shown by default."""
 _LINE = 2_000
 _PREFIX = 8_192
 _PATH = {"file_path": "path"}
 
 
 def relative(workspace: Path, given: str) -> str:
-    """The path below the workspace. Models often give the whole path of a file they have seen."""
+    """The path below the workspace. Models often pass the full path of a file they have seen."""
     for root in (str(workspace), str(workspace.resolve())):
         if given == root:
             return "."
@@ -54,12 +54,12 @@ class Files:
             SimpleTool(
                 ToolSpec(
                     "Read",
-                    "Reads a text file of the workspace. Each line comes with its number.",
+                    "Reads a text file in the workspace. Each line comes with its number.",
                     parameters(
                         ("path",),
                         path=path,
                         offset=number("The first line to show."),
-                        limit=number(f"How many lines to show; {LINES} if not given."),
+                        limit=number(f"How many lines to show; {LINES} by default."),
                     ),
                 ),
                 self._read,
@@ -71,7 +71,7 @@ class Files:
             SimpleTool(
                 ToolSpec(
                     "Write",
-                    "Writes a text file of the workspace: makes it, with its folders, or replaces it as a whole.",
+                    "Writes a text file in the workspace: creates it and its folders, or replaces it entirely.",
                     parameters(("path", "content"), path=path, content=text("The whole text.")),
                 ),
                 self._write,
@@ -82,13 +82,13 @@ class Files:
             SimpleTool(
                 ToolSpec(
                     "Edit",
-                    "Replaces a piece of a text file. The piece must occur exactly once, unless all are meant.",
+                    "Replaces a piece of a text file. The piece must occur exactly once, unless all is set.",
                     parameters(
                         ("path", "old", "new"),
                         path=path,
                         old=text("The exact text in the file, without line numbers.", least=1),
                         new=text("The text that replaces it."),
-                        all=flag("Whether every occurrence is replaced."),
+                        all=flag("Whether to replace every occurrence."),
                     ),
                 ),
                 self._edit,
@@ -137,7 +137,7 @@ class Files:
         try:
             data = content.encode()
         except UnicodeEncodeError:
-            return Failed("bad_arguments", "The content holds half of a character.", fix="Give whole characters.")
+            return Failed("bad_arguments", "The content contains half of a character.", fix="Use complete characters.")
         async with self._writing:
             name = await asyncio.to_thread(name_inside, self._workspace, given)
             refused = call.permits(Action("file", f"write:{name}"))
@@ -175,7 +175,7 @@ class Files:
             await asyncio.to_thread(write_inside, self._workspace, name, after.encode())
         return ToolResult(f"Replaced {count} {'occurrence' if count == 1 else 'occurrences'} in {name}.")
 
-    # --- inside ---
+    # --- internal ---
 
     def _path(self, arguments: dict[str, Any]) -> str:
         return relative(self._workspace, arguments["path"])
@@ -203,7 +203,7 @@ def _as_text(data: bytes, name: str) -> str | Failed:
             return data.decode()
         except UnicodeDecodeError:
             pass
-    return Failed("binary_file", f"{name} is not text: it has {len(data)} bytes of something else.")
+    return Failed("binary_file", f"{name} is not a text file: it contains {len(data)} bytes of other data.")
 
 
 def _numbered(content: str, name: str, offset: int, limit: int, size: int) -> ToolResult | Failed:
@@ -235,7 +235,7 @@ def _edited(present: bytes, name: str, arguments: dict[str, Any]) -> tuple[str, 
         return content
     old, new = arguments["old"], arguments["new"]
     if old == new:
-        return Failed("bad_arguments", "The new text is the same as the old one.", fix="Give another text.")
+        return Failed("bad_arguments", "The new text is the same as the old one.", fix="Use a different text.")
     count = content.count(old)
     if count == 0:
         return _no_match(content, name, old)
@@ -243,23 +243,23 @@ def _edited(present: bytes, name: str, arguments: dict[str, Any]) -> tuple[str, 
         where = ", ".join(str(line) for line in _lines_of(content, old)[:10])
         return Failed(
             "ambiguous",
-            f"The old text occurs {count} times in {name}, at the lines {where}."
-            " Give more of the text around the one that you mean, or set all.",
+            f"The old text occurs {count} times in {name}, on lines {where}."
+            " Include more of the surrounding text, or set all.",
         )
     after = content.replace(old, new)
     try:
         after.encode()
     except UnicodeEncodeError:
-        return Failed("bad_arguments", "The new text holds half of a character.", fix="Give whole characters.")
+        return Failed("bad_arguments", "The new text contains half of a character.", fix="Use complete characters.")
     return content, after, count
 
 
 def _no_match(content: str, name: str, old: str) -> Failed:
-    hint = "Read the file again and give the exact text that is there."
+    hint = "Read the file again and use its exact text."
     if "\r\n" in content and "\n" in old and "\r\n" not in old:
-        hint = "The lines of the file end with \\r\\n: give the piece in the same way, or one line at a time."
+        hint = "The lines of the file end with \\r\\n: use the same line endings, or replace one line at a time."
     elif " ".join(old.split()) in " ".join(content.split()):
-        hint = "It is there with different whitespace or line endings: copy it exactly as it is in the file."
+        hint = "It occurs with different whitespace or line endings: copy it exactly as it is in the file."
     return Failed("no_match", f"The old text does not occur in {name}. {hint}")
 
 
@@ -274,7 +274,7 @@ def _lines_of(content: str, piece: str) -> list[int]:
 def _diff(name: str, before: str, after: str) -> str:
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     if len(old) + len(new) > 20_000:
-        # Comparing takes too long for files of that size; the approval is bound to the whole text anyway.
+        # Comparing takes too long for files of this size; the approval is bound to the whole text anyway.
         return f"{len(before)} characters in {len(old)} lines become {len(after)} in {len(new)}:\n{after}"
     lines = difflib.unified_diff(old, new, f"{name} (now)", f"{name} (then)")
     return "".join(line if line.endswith("\n") else f"{line}\n[no line end]\n" for line in lines) or "[no change]"
@@ -285,4 +285,4 @@ def _not_there(given: str) -> Failed:
 
 
 def _too_large(given: str) -> Failed:
-    return Failed("too_large", f"The file {given!a} has more than {FILE_LIMIT} bytes, which is too much to read.")
+    return Failed("too_large", f"The file {given!a} has more than {FILE_LIMIT} bytes, which is too large to read.")

@@ -1,6 +1,7 @@
-"""Which files of a folder git ignores, by the `.gitignore` files in it and above it.
+"""Determines which files git ignores, according to the `.gitignore` files in a folder and above it.
 
-Patterns become expressions that are matched in linear time. It gets the texts of these files, and reads none itself.
+Patterns become regular expressions that match in linear time. This module receives the text of these files, and does
+not read any itself.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ import msgspec
 
 NAME = ".gitignore"
 LARGEST = 1 << 16
-"""Bytes of a file of rules that are read."""
+"""The maximum number of bytes that are read from a `.gitignore` file."""
 _MOST = 1_000
-"""Rules of one file that are used."""
+"""The maximum number of rules of one file that are used."""
 
 
 class _Rule(msgspec.Struct, frozen=True):
     expression: str
     keeps: bool
-    """Whether it takes back what an earlier rule leaves out."""
+    """Whether it includes files again that an earlier rule leaves out."""
     folders: bool
-    """Whether it is about folders only."""
+    """Whether it applies only to folders."""
 
 
 class _Group(msgspec.Struct, frozen=True):
-    """Rules of one kind that follow each other."""
+    """Consecutive rules of the same kind."""
 
     matches: Any
     keeps: bool
@@ -34,7 +35,7 @@ class _Group(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The rules that hold in a folder: those of its own file come before those of the folders above it."""
+    """The rules that apply in a folder: its own take precedence over those of the folders above it."""
 
     folder: str = ""
     """The folder of the file, below the workspace, with a trailing slash; empty for the workspace itself."""
@@ -42,11 +43,11 @@ class Rules(msgspec.Struct, frozen=True):
     above: Rules | None = None
 
     def within(self, folder: str, text: str) -> Rules:
-        """The rules that hold in a folder below this one, which has a file of its own."""
+        """The rules that apply in a subfolder that has its own `.gitignore` file."""
         return Rules(folder, _groups(text), self)
 
     def leaves_out(self, name: str, *, is_folder: bool) -> bool:
-        """`name` is below the workspace. The content of an ignored folder is ignored, too."""
+        """`name` is relative to the workspace. The content of an ignored folder is ignored too."""
         rules: Rules | None = self
         while rules is not None:
             below = name[len(rules.folder) :]
@@ -67,7 +68,7 @@ def _groups(text: str) -> tuple[_Group, ...]:
     for (keeps, folders), alike in itertools.groupby(rules, key=lambda rule: (rule.keeps, rule.folders)):
         try:
             matches = re2.compile("|".join(f"(?:{rule.expression})" for rule in alike), options)
-        except re2.error:  # a class such as [z-a]: git leaves such a rule out, and so are its neighbours here
+        except re2.error:  # a class such as [z-a]: git skips that rule, and here its neighbours are skipped too
             continue
         groups.append(_Group(matches, keeps, folders))
     return tuple(groups)
@@ -115,7 +116,7 @@ def _expression(pattern: str) -> str:
 
 
 def wildcard_at(rest: str) -> tuple[str, int] | None:
-    """Regular expression for the `*`, `?` or `[...]` at the start of a pattern, and its length; None for anything else."""
+    """The regular expression for a `*`, `?` or `[...]` at the start of a pattern, and its length; None otherwise."""
     if rest[0] in "*?":
         return ("[^/]*" if rest[0] == "*" else "[^/]"), 1
     if rest[0] != "[" or "]" not in rest[2:]:

@@ -1,4 +1,4 @@
-"""HTML as text that can be read: what a person would see, with the addresses of links. It knows no network."""
+"""Converts HTML to readable text: what a person would see, and the URLs of links. It does not use the network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from urllib.parse import urljoin, urlsplit
 
 SECONDS = 5.0
-"""A page that takes longer was made to."""
+"""A page that takes longer was designed to."""
 
 _DROPPED = frozenset(
     {"script", "style", "noscript", "template", "svg", "iframe", "object", "canvas", "math", "select", "dialog"}
@@ -29,7 +29,7 @@ _ENDLESS = frozenset({*_VOID, *_OPEN_ENDED})
 
 
 def readable(html: str, url: str = "") -> str:
-    """The text of a page. Links are shown as `text (address)`."""
+    """The text of a page. Links are shown as `text (URL)`."""
     page = _Page(url)
     try:
         page.feed(html)
@@ -49,7 +49,7 @@ class _Page(HTMLParser):
         self._url = url
         self._end = time.monotonic() + SECONDS
         self._dropping: list[str] = []
-        """The element that is left out, and those of its name within it."""
+        """The element that is being left out, and the elements of the same name inside it."""
         self._pre = 0
         self._title: list[str] | None = None
         self._heading = ""
@@ -141,11 +141,11 @@ class _Page(HTMLParser):
             return ""
 
     def _check(self) -> None:
-        # Some malformed pages take a time that grows with the square of their size.
+        # Some malformed pages take quadratic time.
         if time.monotonic() > self._end:
             raise _TooSlow
 
 
 def _is_hidden(given: dict[str, str | None]) -> bool:
-    # Instructions to a model are hidden in text that a person would not see.
+    # Text that a person would not see can hide instructions to a model.
     return "hidden" in given or given.get("aria-hidden") == "true" or bool(_HIDDEN.search(given.get("style") or ""))

@@ -1,6 +1,6 @@
 """Glob and Grep: finding files and lines in the workspace, in bounded time and without following links.
 
-Folders are held open while they are walked, so that nothing swapped in meanwhile leads elsewhere.
+Folders stay open while they are walked, so that a link that is swapped in meanwhile cannot lead elsewhere.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from cuebook.performers.files.paths import name_inside, open_inside
 from cuebook.performers.tools.toolbox import SimpleTool, Tool
 
 MOST_FILES = 1_000
-"""Files that Glob lists."""
+"""The maximum number of files that Glob lists."""
 MATCHES = 200
-"""Lines that Grep shows unless more are asked for."""
+"""The number of lines that Grep shows by default."""
 MOST_MATCHES = 2_000
 _MOST_ENTRIES = 200_000
 _FILE = 4 << 20
 _SHOWN = 400
 _SKIPPED = ".git"
-_IGNORED = flag(f"Whether what {NAME} leaves out, such as node_modules, is looked at as well.")
-_LEFT_OUT = f"[what {NAME} leaves out was not looked at; set ignored for that]"
+_IGNORED = flag(f"Whether to include files that {NAME} excludes, such as those in node_modules.")
+_LEFT_OUT = f"[files that {NAME} excludes were skipped; set ignored to include them]"
 
 
 class Finding:
@@ -43,12 +43,12 @@ class Finding:
         self._workspace = workspace
 
     def tools(self) -> list[Tool]:
-        path = text("The folder to look in, relative to the workspace; the workspace itself if not given.", least=1)
+        path = text("The folder to look in, relative to the workspace; by default the workspace itself.", least=1)
         return [
             SimpleTool(
                 ToolSpec(
                     "Glob",
-                    "Lists the files of the workspace whose paths fit a pattern, such as `src/**/*.py`, sorted.",
+                    "Lists the files in the workspace whose paths match a pattern, such as `src/**/*.py`, sorted.",
                     parameters(
                         ("pattern",),
                         pattern=text("`*` matches part of a name, `**` any folders, `{a,b}` either.", least=1),
@@ -64,14 +64,14 @@ class Finding:
             SimpleTool(
                 ToolSpec(
                     "Grep",
-                    "Finds the lines in files of the workspace that match a regular expression (RE2).",
+                    "Finds the lines of files in the workspace that match a regular expression (RE2).",
                     parameters(
                         ("pattern",),
                         pattern=text("The regular expression.", least=1),
-                        path=text("A file or folder, relative to the workspace; all of it if not given.", least=1),
-                        glob=text("Only files whose names or paths fit, such as `*.py`.", least=1),
-                        ignore_case=flag("Whether upper and lower case are the same."),
-                        limit=number(f"How many lines to show; {MATCHES} if not given."),
+                        path=text("A file or folder, relative to the workspace; by default all of it.", least=1),
+                        glob=text("Only search files whose names or paths match, such as `*.py`.", least=1),
+                        ignore_case=flag("Whether to ignore case."),
+                        limit=number(f"How many lines to show; {MATCHES} by default."),
                         ignored=_IGNORED,
                     ),
                 ),
@@ -119,11 +119,11 @@ class Finding:
         found, complete = done
         shown = found[:MOST_FILES]
         if not found:
-            shown.append("No file matches." if complete else "No file matches among those that were looked at.")
+            shown.append("No file matches." if complete else "No file matches among those that were checked.")
         if len(found) > len(shown):
             shown.append(f"[{len(found) - MOST_FILES} more are left out; use a narrower pattern]")
         if found and not complete:
-            shown.append(f"[only {_MOST_ENTRIES} entries were looked at; name a folder]")
+            shown.append(f"[only {_MOST_ENTRIES} entries were checked; name a folder]")
         if walk.left_out:
             shown.append(_LEFT_OUT)
         return ToolResult("\n".join(shown))
@@ -148,7 +148,7 @@ class Finding:
             return found
         return found.result(limit, left_out=walk.left_out)
 
-    # --- inside ---
+    # --- internal ---
 
     def _path(self, arguments: dict[str, Any]) -> str:
         return relative(self._workspace, arguments.get("path", "."))
@@ -184,7 +184,7 @@ class Finding:
                 if len(found.lines) >= limit:
                     found.complete = False
                     return found
-                # Before it is cut: half a secret is not found any more.
+                # Masked before it is cut, because half a secret is not recognised.
                 whole = masked(line.decode("utf-8", "replace").rstrip("\r"))
                 found.lines.append((entry.name, count, whole if len(whole) <= _SHOWN else f"{whole[:_SHOWN]} [cut]"))
         return found
@@ -197,10 +197,10 @@ class _Walk:
         self._workspace = workspace
         self._ignored, self._within_git = ignored, within_git
         self.left_out = False
-        """Whether there was something that was left out."""
+        """Whether anything was left out."""
 
     def entries(self, given: str, halt: Halt) -> Iterator[_Entry | None]:
-        """The regular files below a folder, or the file itself. None in the end where there are too many."""
+        """The regular files below a folder, or the file itself. Yields None at the end if there are too many."""
         name = name_inside(self._workspace, given)
         whole = (self._workspace / name).resolve()
         if not whole.is_dir():
@@ -273,17 +273,17 @@ class _Walk:
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """A file that was met on the way, good as long as its folder is open."""
+    """A file found during the walk, valid as long as its folder is open."""
 
     name: str
-    """Below the workspace."""
+    """The path relative to the workspace."""
     below: str
-    """The name below the searched folder."""
+    """The path relative to the searched folder."""
     folder: int
     file: str
 
     def read(self) -> bytes | None:
-        """Its content; None when there is too much. What cannot be read is empty."""
+        """The content; None if it is too large, and empty if it cannot be read."""
         try:
             fd = os.open(self.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.folder)
         except OSError:
@@ -308,9 +308,9 @@ class _Found:
         if not shown:
             shown.append("No line matches.")
         if not self.complete:
-            shown.append(f"[there is more than these {limit} lines; narrow the search]")
+            shown.append(f"[there are more than these {limit} lines; narrow the search]")
         if self.too_large:
-            shown.append(f"[{self.too_large} files of more than {_FILE} bytes were not searched]")
+            shown.append(f"[{self.too_large} files larger than {_FILE} bytes were not searched]")
         if left_out:
             shown.append(_LEFT_OUT)
         return ToolResult("\n".join(shown))
@@ -342,7 +342,7 @@ class BadPattern(BadInput):
 
 
 def _expression(pattern: str, *, ignore_case: bool) -> Any:
-    """Compiled so that matching takes linear time for any pattern."""
+    """Compiles a pattern so that matching takes linear time."""
     import re2
 
     options = re2.Options()
@@ -356,18 +356,18 @@ def _expression(pattern: str, *, ignore_case: bool) -> Any:
         )
         raise BadPattern(
             f"{pattern[:200]!a} is not a usable regular expression: {why}.",
-            fix="Use the syntax of RE2: no look-around and no back-references.",
+            fix="Use RE2 syntax: no look-around and no back-references.",
         ) from None
 
 
 def _fitting(pattern: str) -> Any:
-    """A glob as an expression over paths."""
+    """A glob as a regular expression for paths."""
     import re2
 
     parts = pattern.removeprefix("./").split("/")
     if pattern.startswith("/") or ".." in parts or "\0" in pattern:
         raise BadPattern(
-            f"The pattern {pattern[:200]!a} leads out of the folder.", fix="Give a pattern relative to the folder."
+            f"The pattern {pattern[:200]!a} leads out of the folder.", fix="Use a pattern relative to the folder."
         )
     options = re2.Options()
     options.log_errors = False

@@ -26,7 +26,7 @@ class Acts(Protocol):
 
 
 def within(call: Call, *, seconds: float | None = None, output: int | None = None, **more: Any) -> Call:
-    """The call with other limits, and never with more time than it has."""
+    """The call with different limits, but never with more time than it has."""
     if seconds is not None and seconds < call.limits.seconds:
         call = msgspec.structs.replace(call, limits=msgspec.structs.replace(call.limits, seconds=seconds), spent=0.0)
     if output is not None:
@@ -60,7 +60,7 @@ class Halted(Exception):
 
 
 class Halt:
-    """Tells work in a thread that it is to stop."""
+    """Tells work in a thread to stop."""
 
     def __init__(self) -> None:
         self._set = threading.Event()
@@ -74,7 +74,7 @@ class Halt:
 
 
 async def in_worker(name: str, call: Call, work: Callable[[Halt], T]) -> T | Failed:
-    """Runs it in a thread, within the call's time limit; after that, or when cancelled, the work is asked to stop."""
+    """Runs the work in a thread, within the call's time limit. On a timeout or cancellation, it is told to stop."""
     halt = Halt()
     try:
         return await in_time(name, call.limits.seconds, asyncio.to_thread(work, halt))

@@ -1,7 +1,7 @@
-"""Private folders of processes, used as their home and for temporary files, and a pool of them for commands.
+"""Private folders for processes, used as their home and for temporary files, and a pool of them for commands.
 
-Each folder is named after the Cuebook process that made it, so that the next one removes what a killed one left. They
-are removed whatever is in them.
+Each folder is named after the Cuebook process that created it, so that a later process can remove the folders of a
+killed one. Folders are removed whatever they contain.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make() -> str:
-    """Makes a new folder that only this user may enter."""
+    """Creates a new folder that only this user can access."""
     _sweep_once()
     return tempfile.mkdtemp(prefix=f"cuebook-{_here()}.{os.getpid()}-")
 
 
 def remove(folder: str) -> None:
-    """Removes a folder with all of its content, however deep and whatever its permissions. No link is followed."""
+    """Removes a folder with all of its content, whatever its depth and permissions. Links are not followed."""
     with suppress(OSError):
         _unlock(folder)
         top = os.open(folder, _FOLDER)
@@ -59,13 +59,13 @@ def sweep() -> None:
 
 @cache
 def _here() -> str:
-    """The host that our pids refer to: another machine with the same folder uses the same numbers for other processes."""
+    """The host that our pids belong to: a machine that shares the folder may use the same pids for other processes."""
     return sha256(this_host().encode()).hexdigest()[:12]
 
 
 @cache
 def _sweep_once() -> None:
-    # In the background: there may be much to remove.
+    # In the background, because there may be a lot to remove.
     threading.Thread(target=sweep, name="cuebook-sweep", daemon=True).start()
 
 
@@ -88,7 +88,7 @@ def _is_ours(path: str) -> bool:
 
 
 def _empty(top: int) -> None:
-    """Moves nested folders to the top before emptying them, so that no depth is too deep."""
+    """Moves nested folders to the top before emptying them, so that any depth works."""
     fresh = (f"{os.urandom(8).hex()}-{number}" for number in count())
     waiting = _cleared(top)
     while waiting:
@@ -107,7 +107,7 @@ def _empty(top: int) -> None:
 
 
 def _cleared(folder: int) -> list[str]:
-    """Removes everything but folders, and returns the folders, unlocked."""
+    """Removes everything except folders, and unlocks and returns the folders."""
     with os.scandir(folder) as entries:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     for name, is_folder in found:
@@ -120,7 +120,7 @@ def _cleared(folder: int) -> list[str]:
 
 
 def _unlock(name: str, within: int | None = None) -> None:
-    """Makes a folder accessible, and never the target of a link."""
+    """Makes a folder accessible, but never the target of a link."""
     if not hasattr(os, "O_PATH"):
         os.chmod(name, 0o700, dir_fd=within, follow_symlinks=False)
         return
@@ -133,21 +133,21 @@ def _unlock(name: str, within: int | None = None) -> None:
 
 _SPARE = 4
 _QUIET = 0.005
-"""Seconds after a command in which the next one has begun, if there is one."""
+"""Seconds after which the next command has begun, if there is one."""
 
 
 class Folders:
-    """Folders that commands have to themselves, each as home and for temporary files.
+    """Private folders for commands, each used as home and for temporary files.
 
-    One that a command has left as it was is given to another: making and removing them takes longer than all the rest.
-    They are looked at in a quiet moment, while the next command runs.
+    A folder that a command did not change is reused, because creating and removing folders takes longer than everything
+    else. Used folders are checked while the next command runs.
     """
 
     def __init__(self) -> None:
         self._spare: list[str] = []
         self._used: list[str] = []
         self._fresh: dict[str, int] = {}
-        """When each was last changed: when we made it."""
+        """The time of the last change of each folder, which is when we created it."""
         weakref.finalize(self, _remove_all, self._spare, self._used)
 
     def take(self) -> str:
@@ -167,13 +167,13 @@ class Folders:
             if len(self._spare) < _SPARE and _is_untouched(folder, self._fresh[folder]):
                 self._spare.append(self._used.pop())
             else:
-                # In a thread that the interpreter waits for at exit.
+                # The interpreter waits for this thread at exit.
                 threading.Thread(target=remove, args=(folder,), name="cuebook-tidy").start()
                 del self._fresh[self._used.pop()]
 
 
 def _is_untouched(folder: str, since: int) -> bool:
-    """Whether it is empty, has no attributes that another command could read, and has not changed: clocks are too coarse."""
+    """Whether it has not changed. The time alone is too coarse, so content and attributes are checked as well."""
     try:
         status = os.stat(folder)
         if status.st_ctime_ns != since or status.st_mode & 0o7777 != 0o700:

@@ -1,6 +1,7 @@
-"""The files and folders of the workspace that a command names in any way, and the parts that cannot be determined.
+"""The files and folders in the workspace that a command names in any way, and the parts that cannot be determined.
 
-An approval is bound to the content of these files. More may be found than the command opens; that asks once more at most.
+An approval is bound to the content of these files. If more are found than the command opens, the worst case is an
+unnecessary approval.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ _MOST_BYTES = 20 << 20
 _MOST_FOLDERS = 16
 _MOST_MATCHES = 500
 _MOST_ENTRIES = 200_000
-"""Names that are compared with wildcards, in all."""
+"""The maximum number of names that are compared with wildcards, in total."""
 _MOST_WILD = 3
-"""Parts of a path with wildcards: each multiplies the folders that have to be checked."""
+"""The maximum number of parts of a path with wildcards: each multiplies the folders that have to be checked."""
 _MOST_BRACES = 4
 _OWN_WORDS = 30
-"""Words after an interpreter among which its own options are."""
+"""The number of words after an interpreter that may be its own options."""
 _DEEPEST = 4
 _SCRIPT = re.compile(r"[\s'\"\\$`*?\[{;|&<>()]")
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _BY_SHELL = re.compile(r"[@+!?*]\(|\*\*|\{[^{}\s]*\.\.[^{}\s]*\}|(?:^|[\s=:;|&<>(])~")
-"""Forms that some shells expand, but that are not expanded here: further patterns, sequences, homes."""
+"""Forms that some shells expand, but that are not expanded here: extended patterns, sequences and home folders."""
 _GOES_THERE = frozenset({"cd", "pushd", "-C", "--chdir", "--directory", "--prefix", "--cwd"})
 
 EXPANDED = "the value of a variable or a substitution in the script"
@@ -54,7 +55,7 @@ _FITTING = "the matches of a shell pattern in the script"
 _CODE = "the files that the code in the arguments opens"
 _CODE_READ = "the files that the code from its input opens"
 _WIDE = "the whole workspace, which is named as a folder"
-_MANY = "some of the many words"
+_MANY = "some of the words: there are too many"
 _WILD = "the matches of some wildcards: there are too many names to check"
 
 
@@ -62,13 +63,13 @@ class Named(msgspec.Struct, frozen=True):
     """The files that a command names, as they are now."""
 
     files: dict[str, str]
-    """Digests of contents, by the path below the workspace. That of a folder ends in `/`."""
+    """Digests of contents, by the path relative to the workspace. The path of a folder ends in `/`."""
     unbound: tuple[str, ...] = ()
-    """What could be different when it runs, in words."""
+    """Descriptions of everything that could be different when it runs."""
 
 
 def named_by(argv: Sequence[str], stdin: str, cwd: str, workspace: str) -> Named:
-    """Reads the arguments as they are, and as scripts; and what is handed to a shell on its input."""
+    """Analyses the arguments as they are and as scripts, and the input that is passed to a shell."""
     words = _Words()
     words.command(argv)
     if stdin and any(basename(word) in SHELLS for word in argv):
@@ -89,14 +90,14 @@ def _reads_code(argv: Sequence[str]) -> bool:
 
 
 class _Words:
-    """Everything that could be a name."""
+    """Every word that could be a name."""
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
         self.wild: dict[str, None] = {}
         self.modules: dict[str, None] = {}
         self.places: set[str] = set()
-        """Folders that something is done in; their content is not named by that."""
+        """Folders that the command works in, which does not name their content."""
         self.unbound: dict[str, None] = {}
         self._read: set[tuple[str, bool]] = set()
 
@@ -141,7 +142,7 @@ class _Words:
 
 
 def _spellings(word: str) -> Iterator[str]:
-    """The word, what follows each `=`, `@`, `:` and `,` in it, what follows the letter of an option, and its braces."""
+    """The word, the parts after each `=`, `@`, `:` and `,` in it, the part after an option's letter, and its braces."""
     for one in islice(_braced(word), 64):
         yield one
         yield from re.split(r"[=@:,]", one)
@@ -164,7 +165,7 @@ def _braced(word: str) -> Iterator[str]:
 
 
 class _Search:
-    """Looks for what the words name, in each folder that is named itself."""
+    """Looks for the files that the words name, in each folder that is named itself."""
 
     def __init__(self, words: _Words, cwd: str, workspace: str) -> None:
         self._words = words
@@ -197,7 +198,7 @@ class _Search:
     def _matches(self, folder: str, pattern: str) -> None:
         parts = [part for part in pattern.split("/") if part]
         if os.path.isabs(pattern) or ".." in parts or sum(map(glob.has_magic, parts)) > _MOST_WILD:
-            self._unbound[f"what '{pattern[:100]}' fits"] = None
+            self._unbound[f"the matches of '{pattern[:100]}'"] = None
             return
         found = [folder]
         for number, part in enumerate(parts, start=1):
@@ -207,13 +208,13 @@ class _Search:
                 self._unbound[_WILD] = None
                 return
         if len(found) > _MOST_MATCHES:
-            self._unbound[f"what '{pattern}' fits: more than {_MOST_MATCHES} files"] = None
+            self._unbound[f"the matches of '{pattern}': more than {_MOST_MATCHES} files"] = None
         for path in sorted(found)[:_MOST_MATCHES]:
             self._look(path, path)
 
     def _fitting(self, folder: str, part: str, last: bool) -> list[str]:
-        """The matches of one part of a pattern there: only folders, unless it is the last part. Empty after too many names
-        were checked.
+        """The matches of one part of a pattern in a folder: only folders, unless it is the last part. Empty once too
+        many names were checked.
         """
         path = os.path.join(folder, part)
         if not glob.has_magic(part):
@@ -251,7 +252,7 @@ class _Search:
             if digest:
                 self._files[f"{shown}/"] = digest
             else:
-                self._unbound[f"the content of the folder {shown}: it is large"] = None
+                self._unbound[f"the content of the folder {shown}: it is too large"] = None
 
     def _folder(self, top: str) -> str:
         """A digest of the names and contents of all files below; empty if there are too many."""

@@ -1,7 +1,7 @@
 """The performer of `RunCommand`: describes what would run, and runs it in a sandbox.
 
-What it describes is what it performs: both start from the same reading of the effect. The sandbox decides how a process
-is confined, the gate whether it may run at all.
+It performs exactly what it describes, because both resolve the effect in the same way. The sandbox decides how a
+process is confined, and the gate whether it may run at all.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ DEFAULT_PATH = os.pathsep.join(
 )
 KEY = "CUEBOOK_IDEMPOTENCY_KEY"
 ARGUMENT = "CUEBOOK_ARG_"
-"""The prefix of the variables that pass the arguments of a run to a command: no program reads them by itself."""
+"""The prefix of the variables that pass the arguments of a run to a command: no program reads them on its own."""
 
 _CANCEL_GRACE = 1.0
 
@@ -94,7 +94,7 @@ def no_network() -> bool:
 
 
 class CommandPerformer:
-    """Runs commands below one workspace. Their sandbox is made ready while the intent is written."""
+    """Runs commands below one workspace. Their sandbox is prepared while the intent is written."""
 
     prepares: Literal[True] = True
 
@@ -161,7 +161,7 @@ class CommandPerformer:
         except BadInput as refused:
             return Failed.of(refused)
         if self._sandbox.name == "none":
-            call.warn("unsandboxed", f"{shlex.join(effect.argv)} ran without a sandbox, as the configuration says.")
+            call.warn("unsandboxed", f"{shlex.join(effect.argv)} ran without a sandbox, as configured.")
         private = self._private.take()
         try:
             return await self._run(effect, found, private, call)
@@ -170,14 +170,14 @@ class CommandPerformer:
 
     def _no_sandbox(self) -> Failed | None:
         problem = self._sandbox.problem
-        return Failed("no_sandbox", problem, fix="`cuebook doctor` tells what works here.") if problem else None
+        return Failed("no_sandbox", problem, fix="`cuebook doctor` shows what works here.") if problem else None
 
     def _outlined(self, effect: RunCommand) -> Description:
         line = shlex.join(effect.argv)
-        # A variable can make a harmless command run another: as if it were typed, so no rule about the bare one fits.
+        # A variable can make a harmless command run another, so it counts as part of the command that rules must match.
         telling = [f"{name}={value}" for name, value in effect.env.items() if not name.startswith(ARGUMENT)]
         typed = shlex.join(("env", *telling, *effect.argv)) if telling else line
-        # So can the settings that lie in a folder.
+        # So can the settings in a folder.
         typed = placed_in(self._finder.place(effect), typed)
         # A command with network access can change things there, so it is not limited to reading.
         held = effect.reads_only and self._sandbox.name != "none" and not (effect.network or self._network())

@@ -1,6 +1,6 @@
-"""Communication with a running process: feeding its input, keeping its output up to a limit, and how it ended.
+"""Communicates with a running process: feeds its input, keeps its output up to a limit, and reports how it ended.
 
-It knows descriptors and `Confined`, and nothing about what the process is for.
+It uses descriptors and `Confined`, and does not know what the process is for.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Feeding:
 
 
 class Keeping:
-    """Reads a descriptor to its end and keeps the first bytes of it. What comes after them is read and thrown away."""
+    """Reads a descriptor to its end and keeps the first bytes. The rest is read and discarded."""
 
     def __init__(self, descriptor: int, most: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -58,13 +58,13 @@ class Keeping:
         self._kept = bytearray()
         self._open = True
         self.size = 0
-        """The bytes that came."""
+        """The number of bytes received."""
         self.ended: asyncio.Future[None] = self._loop.create_future()
         os.set_blocking(descriptor, False)
         self._loop.add_reader(descriptor, self._read)
 
     def text(self) -> str:
-        """The text that was kept, without a last character that the limit cut in two."""
+        """The text that was kept, without a final character that the limit cut in two."""
         return decoded(bytes(self._kept), cut=self.truncated)
 
     @property
@@ -102,7 +102,7 @@ class Keeping:
 
 
 class KeepingLast(Keeping):
-    """Keeps the last lines instead: they say why a process failed. Of a single endless line it keeps the beginning.
+    """Keeps the last lines instead: they say why a process failed. It keeps the beginning of a single endless line.
 
     Lines are kept whole, so that no part of a secret is left at the beginning, where it would not be recognised.
     """
@@ -123,9 +123,10 @@ class KeepingLast(Keeping):
 
 
 class KeepingEnds(Keeping):
-    """Keeps the beginning and the last lines of what is longer, half of the limit each.
+    """Keeps the beginning and the last lines of longer output, each up to half of the limit.
 
-    The last lines are kept whole, for the reason that `KeepingLast` has. Of a single endless line the beginning is kept.
+    The last lines are kept whole, for the same reason as in `KeepingLast`. Only the beginning of a single endless line
+    is kept.
     """
 
     def __init__(self, descriptor: int, most: int) -> None:
@@ -138,7 +139,7 @@ class KeepingEnds(Keeping):
         return decoded(bytes(self._kept[: self._most - self._most // 2]), cut=True)
 
     def tail(self) -> str:
-        """The last lines; none where nothing was cut."""
+        """The last lines; empty if nothing was cut."""
         return decoded(bytes(self._last[-(self._most // 2) :].partition(b"\n")[2])) if self.truncated else ""
 
     def _keep(self, data: bytes) -> None:
@@ -149,7 +150,7 @@ class KeepingEnds(Keeping):
 
 
 class Running:
-    """A process whose streams are served, from its start to its end. Closing it ends everything it started."""
+    """A running process and its streams. Closing it ends everything that the process started."""
 
     def __init__(self, process: Confined, stdin: bytes, most: int, *, ends: bool = False) -> None:
         """With `ends`, the end of a long output is kept as well as its beginning."""
@@ -160,7 +161,7 @@ class Running:
         self._ending: asyncio.Future[int] | None = None
 
     def tail(self) -> str:
-        """The last lines of an output that was cut, where they are kept."""
+        """The last lines of output that was cut, if they are kept."""
         return self.stdout.tail() if isinstance(self.stdout, KeepingEnds) else ""
 
     async def ended(self, seconds: float) -> int | None:
@@ -172,7 +173,7 @@ class Running:
             return None
 
     async def stop(self, grace: float) -> None:
-        """Asks it to end, makes it end, and waits until it has, however often the waiting is interrupted."""
+        """Terminates the process, kills it after the grace period or when interrupted, and waits for its end."""
         self.process.terminate()
         ending = self._ending = asyncio.ensure_future(self.process.wait())
         try:
@@ -182,7 +183,7 @@ class Running:
         await asyncio.wait({ending}, timeout=_ENDING)
 
     async def drained(self) -> None:
-        """Waits for the rest of the output. The process is gone, so the output is there or never comes."""
+        """Waits for the rest of the output. The process is gone, so all of it is already there or never will be."""
         left = {stream.ended for stream in (self.stdout, self.stderr) if not stream.ended.done()}
         if left:
             await asyncio.wait(left, timeout=_DRAINING)
@@ -197,12 +198,12 @@ class Running:
 
 
 _ENDING = 10.0
-"""Seconds that a process may take to vanish once it was killed; more only if the disk hangs."""
+"""Seconds that a killed process may take to disappear; it only takes longer if the disk hangs."""
 _DRAINING = 2.0
 
 
 def _raising(key: str) -> str:
-    """How a limit is raised that holds for every command."""
+    """The fix for exceeding a limit that applies to every command."""
     return f"Give it less to do, or raise `{key}` under [limits] in the configuration (CUEBOOK_LIMITS_{key.upper()})."
 
 
@@ -210,13 +211,13 @@ def _more_time(own: bool) -> str:
     most = "up to `max_seconds` under [limits] in the configuration (CUEBOOK_LIMITS_MAX_SECONDS)"
     if own:
         return f"Give it a longer time limit, {most}, or less to do."
-    return f"Give it a time limit of its own, {most}, or raise `seconds` there for all."
+    return f"Give it its own time limit, {most}, or raise `seconds` there for all commands."
 
 
 async def outcome_of(
     running: Running, call: Call, started: float, sandbox: SandboxName, *, own_time: bool
 ) -> CommandResult | Failed:
-    """Waits for its end, and brings it about when its time is over. `own_time`: the limit was set for this one."""
+    """Waits for the command, and stops it when its time is up. `own_time` means that it has its own time limit."""
     limits = call.limits
     code = await running.ended(limits.seconds)
     late = code is None
@@ -228,21 +229,21 @@ async def outcome_of(
     if late:
         return _failed(
             "timeout",
-            f"The command was still running after {call.given:g} s, and was ended.",
+            f"The command was still running after {call.given:g} s and was stopped.",
             _more_time(own_time),
             running,
         )
     overrun = running.process.overrun
     if overrun == "memory":
         most = f"{limits.memory / (1 << 20):,.0f} MiB"
-        message = f"The command took more than {most} of memory, and was ended."
+        message = f"The command used more than {most} of memory and was stopped."
         return _failed("memory_limit", message, _raising("memory"), running)
     if overrun == "processes":
-        message = f"The command became more than {limits.processes} processes, and was ended."
+        message = f"The command started more than {limits.processes} processes and was stopped."
         return _failed("process_limit", message, _raising("processes"), running)
     assert code is not None
     if _spent_processor(code, seconds, limits.cpu_seconds):
-        message = f"The command used more than {limits.cpu_seconds} s of processor time, and was ended."
+        message = f"The command used more than {limits.cpu_seconds} s of CPU time and was stopped."
         return _failed("cpu_limit", message, _raising("cpu_seconds"), running)
     return CommandResult(
         exit_code=code,
@@ -268,12 +269,12 @@ def _warn(running: Running, call: Call) -> None:
                 "output_cut", f"Its {name} has {stream.size:,} bytes; the {part} {call.limits.output:,} are kept."
             )
     if running.stdout.replaced:
-        call.warn("bytes_replaced", "Its output is not UTF-8 throughout: the bytes that are not were replaced.")
+        call.warn("bytes_replaced", "Its output is not entirely UTF-8: invalid bytes were replaced.")
 
 
 def _spent_processor(code: int, seconds: float, most: int) -> bool:
-    """Whether the limit of processor time ended it. A shell gives 128 and the signal for a command that it started, and
-    any program may give that number: one that cannot have used so much has.
+    """Whether the CPU time limit ended it. A shell returns 128 plus the signal for a command that it started, but any
+    program may return that number, so it only counts if that much CPU time could have been used.
     """
     return code in (-signal.SIGXCPU, 128 + signal.SIGXCPU) and seconds * (os.cpu_count() or 1) >= most
 

@@ -1,4 +1,4 @@
-"""Checks whether a command can be run as it is written, and finds its folder and program on this machine."""
+"""Checks whether a command can be run as written, and finds its folder and program on this machine."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from cuebook.kernel.errors import BadInput
 from cuebook.performers.files.paths import OutsideRoot, inside, real
 
 LONGEST = 128 * 1024 - 1
-"""Bytes of one argument, or of one variable with its name, that Linux accepts."""
+"""The maximum size in bytes of one argument, or of one variable with its name, on Linux."""
 
 _MOST = 2 << 20
-"""Bytes of all of them, even if the system accepts more."""
+"""The maximum total size in bytes, even if the system accepts more."""
 
 _SPARE = 64 << 10
-"""Bytes of these that are reserved for what a sandbox adds."""
+"""Bytes of the total that are reserved for what a sandbox adds."""
 
 _EACH = 9
-"""Bytes that each takes in addition to its own: a pointer and a terminator."""
+"""Additional bytes for each argument or variable: a pointer and a terminator."""
 
 
 _WIDEST = 4
-"""The most bytes of a character."""
+"""The maximum number of bytes of a character."""
 
 _SURE = 64 << 10
-"""Bytes of all of them that always fit: Linux accepts at least twice as many."""
+"""A total size in bytes that always fits: Linux accepts at least twice as much."""
 
 
 class TooLong(BadInput):
@@ -40,24 +40,24 @@ class TooLong(BadInput):
 
 
 def check_size(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Raises `TooLong`. No value is quoted: it may be a secret."""
+    """Raises `TooLong`. The error does not quote values, because they may be secrets."""
     count = len(argv) + len(env)
     characters = sum(map(len, argv)) + sum(map(len, env)) + sum(map(len, env.values()))
     if _WIDEST * characters + (_EACH + 1) * count <= _SURE:
-        return  # for any characters
-    sizes = {f"argument {number} of the command": _size(word) for number, word in enumerate(argv)}
-    sizes |= {f"variable {name}": _size(f"{name}={value}") for name, value in env.items()}
+        return  # fits, whatever the characters
+    sizes = {f"Argument {number} of the command": _size(word) for number, word in enumerate(argv)}
+    sizes |= {f"The variable {name}": _size(f"{name}={value}") for name, value in env.items()}
     for what, size in sizes.items():
         if size > LONGEST:
-            raise _too_long(f"The {what} has {size:,} bytes, and a program can be given {LONGEST:,} at most.")
+            raise _too_long(f"{what} has {size:,} bytes, but a program accepts at most {LONGEST:,}.")
     together, most = sum(sizes.values()) + _EACH * count, _most()
     if together > most:
-        words = f"The arguments and variables of the command have {together:,} bytes together"
-        raise _too_long(f"{words}, and a program can be given {most:,} at most.")
+        words = f"The arguments and variables of the command have {together:,} bytes in total"
+        raise _too_long(f"{words}, but a program accepts at most {most:,}.")
 
 
 def _too_long(message: str) -> TooLong:
-    return TooLong(message, fix="Hand it over by stdin, or in a file.")
+    return TooLong(message, fix="Pass it through stdin or in a file.")
 
 
 def _most() -> int:
@@ -74,7 +74,7 @@ def _size(text: str) -> int:
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
-# Their values decide which code runs in a program, for any program.
+# Variables that decide which code runs, in any program.
 LOADING = re.compile(
     r"LD_\w+|DYLD_\w+|GLIBC_TUNABLES|GCONV_PATH|PATH|PYTHON\w+|NODE_\w+|PERL\w+|RUBY\w+|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS"
     r"|CLASSPATH|BASH_ENV|ENV|SHELLOPTS|IFS|GIT_\w+|EDITOR|VISUAL|PAGER|HOME|TMPDIR"
@@ -82,7 +82,7 @@ LOADING = re.compile(
 
 
 class BadCommand(BadInput):
-    """The command cannot be run as it is written."""
+    """The command cannot be run as written."""
 
     code = "bad_command"
 
@@ -98,7 +98,7 @@ def check(effect: RunCommand) -> None:
         raise BadCommand("The command is empty.", fix="Name a program.")
     given = "".join((*effect.argv, *effect.env, *effect.env.values()))
     if "\0" in given:
-        raise BadCommand("The command contains a NUL character.", fix="Remove it, or hand it over by stdin.")
+        raise BadCommand("The command contains a NUL character.", fix="Remove it, or pass it through stdin.")
     try:
         os.fsencode(given)
         effect.stdin.encode()
@@ -108,9 +108,9 @@ def check(effect: RunCommand) -> None:
         ) from None
     check_size(effect.argv, effect.env)
     for name in effect.env:
-        # Some shells take other names for functions, which rules about commands could not distinguish from programs.
+        # Some shells treat other names as functions, which rules about commands could not distinguish from programs.
         if not _VARIABLE.fullmatch(name):
-            raise BadCommand(f"{name[:200]!a} cannot be the name of a variable.", fix="Use letters, digits and '_'.")
+            raise BadCommand(f"{name[:200]!a} is not a valid variable name.", fix="Use letters, digits and '_'.")
     for use in effect.secrets:
         _check_secret(use, effect)
 
@@ -119,19 +119,19 @@ def _check_secret(use: SecretUse, effect: RunCommand) -> None:
     kind, _, name = use.at.partition(".")
     if kind == "env" and LOADING.fullmatch(name):
         raise SecretMisplaced(
-            f"The variable {name} decides what is run, so it cannot hold a secret.", fix="Use another variable."
+            f"The variable {name} decides which code runs, so it cannot contain a secret.", fix="Use another variable."
         )
     if kind == "env" and _VARIABLE.fullmatch(name):
         return
     if use.at != "stdin":
         raise SecretMisplaced(
-            f"The secret {use.handle} is meant for {use.at!a}, where others could see it.",
-            fix="Commands take secrets at env.NAME or stdin: arguments are visible to every user.",
+            f"The secret {use.handle} would be used at {use.at!a}, where others could see it.",
+            fix="Commands accept secrets at env.NAME or stdin: arguments are visible to every user.",
         )
     if effect.stdin:
         raise SecretMisplaced(
-            f"The command has a text for its stdin, and the secret {use.handle} is meant for it too.",
-            fix="Write the text around the secret into its form, or hand the secret over as a variable.",
+            f"The command has text for its stdin, and the secret {use.handle} is assigned to it too.",
+            fix="Put the text around the secret into its form, or pass the secret as a variable.",
         )
 
 
@@ -153,7 +153,7 @@ class Found(msgspec.Struct, frozen=True):
     workspace: str
     cwd: str
     path: str
-    """The program by its full path. Where that is a link, some programs look at the link's place."""
+    """The full path of the program. If it is a link, some programs depend on the location of the link."""
     program: str
     """The target of the path."""
 
@@ -180,7 +180,7 @@ class Finder:
         return "" if folder == "." else folder
 
     def find(self, effect: RunCommand) -> Found:
-        """Reads the effect. Raises `BadInput` for what must not or cannot be run."""
+        """Finds the folder and program. Raises `BadInput` for a command that must not or cannot be run."""
         check(effect)
         workspace = real(self._workspace)
         in_itself = not effect.cwd and os.path.isdir(workspace)
@@ -193,11 +193,11 @@ class Finder:
         try:
             cwd = str(inside(self._workspace, given or "."))
         except OutsideRoot as refused:
-            raise OutsideWorkspace(refused.message, fix="Give a folder below the workspace.") from None
+            raise OutsideWorkspace(refused.message, fix="Use a folder below the workspace.") from None
         except BadInput as refused:
             raise BadCommand(refused.message, fix=refused.fix) from None
         if not os.path.isdir(cwd):
-            raise BadCommand(f"There is no folder {given!a} in the workspace.", fix="Make it first.")
+            raise BadCommand(f"There is no folder {given!a} in the workspace.", fix="Create it first.")
         return cwd
 
     def _program(self, name: str, workspace: str, cwd: str) -> str:
@@ -207,7 +207,7 @@ class Finder:
         if not name.startswith("/") and not is_below(path, workspace):
             raise OutsideWorkspace(
                 f"The program {name!a} is outside the workspace.",
-                fix="Name a program of the workspace, one of the PATH, or one by its full path.",
+                fix="Use a program in the workspace, a program in the PATH, or a full path.",
             )
         if not _is_program(path):
             raise _no_such_command(name)
@@ -231,5 +231,5 @@ def _no_such_command(name: str, where: str = "") -> NoSuchCommand:
 
 
 def is_below(path: str, root: str) -> bool:
-    """Whether a path is a folder or in it, by its text alone."""
+    """Whether a path is a folder or inside it, judged by the string alone."""
     return path == root or path.startswith(root.rstrip("/") + "/")

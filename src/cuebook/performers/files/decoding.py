@@ -1,4 +1,4 @@
-"""Decodes bytes from outside to text. Invalid bytes are replaced, and `is_text` says whether there are any."""
+"""Decodes external bytes to text. Invalid bytes are replaced, and `is_text` says whether there are any."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import codecs
 
 
 def decoded(data: bytes, charset: str = "utf-8", *, cut: bool = False, errors: str = "replace") -> str:
-    """The text, without a last character that a limit cut in two. `UnicodeDecodeError` if strict."""
+    """The text, without a final character that a limit cut in two. Raises `UnicodeDecodeError` if strict."""
     return codecs.getincrementaldecoder(charset)(errors).decode(data) if cut else data.decode(charset, errors)
 
 

@@ -1,4 +1,4 @@
-"""Digests of the content of files, cached as long as the system says that they did not change."""
+"""Digests of file contents, cached as long as the system reports that the files did not change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hashlib import file_digest
 from cuebook.kernel.engine.descriptors import NoDescriptors, lacks_descriptors
 
 LARGEST = 50 << 20
-"""A larger file is known by its size, times and number instead."""
+"""A larger file is identified by its size, times and inode instead."""
 _AT_ONCE = 1 << 20
 _MOST = 1_000
 
@@ -17,7 +17,7 @@ _known: dict[tuple[str | int, ...], str] = {}
 
 
 def digest_of(path: str) -> str:
-    """Its SHA-256, or the reason why there is none."""
+    """The SHA-256 of a file, or the reason why there is none."""
     try:
         return _digest(path, os.stat(path))
     except OSError:
@@ -27,7 +27,7 @@ def digest_of(path: str) -> str:
 def _digest(path: str, status: os.stat_result) -> str:
     if status.st_size > LARGEST:
         return f"{status.st_size} bytes of {status.st_mtime_ns}, {status.st_ctime_ns}, {status.st_ino}"
-    # The last of these cannot be set by anybody, so a file that was changed and given its old time is noticed.
+    # The ctime cannot be set, so a file that was changed and had its mtime restored is noticed.
     key = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     if key not in _known:
         if len(_known) > _MOST:
@@ -43,7 +43,7 @@ def _digest(path: str, status: os.stat_result) -> str:
 
 
 async def digest_aside(path: str) -> str:
-    """The same, without holding up the loop for a file that takes its time."""
+    """Like `digest_of`, but without blocking the event loop for a large file."""
     try:
         status = os.stat(path)
     except OSError:

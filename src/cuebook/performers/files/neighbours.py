@@ -1,5 +1,5 @@
-"""Reads the files next to a playbook, for playbooks that import some, and suggests names for missing ones. It knows
-files, but not playbooks.
+"""Reads files next to a playbook, for playbooks that import them, and suggests names for missing ones. It knows nothing
+about playbooks.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from cuebook.kernel.errors import BadInput
 from cuebook.performers.files.paths import read_inside
 
 LARGEST = 1_048_576
-"""Bytes of one file."""
+"""The maximum size of one file, in bytes."""
 _MOST_COMPARED = 2000
-"""The most names of a folder that a missing one is compared with."""
+"""The maximum number of names in a folder that a missing one is compared with."""
 
 
 def reader(file: str | os.PathLike[str], workspace: Path | None = None) -> Callable[[str], str]:
-    """Reads a file by its path from the folder of `file`. Only files below the workspace, which is the working folder,
-    can be read; for a playbook from elsewhere, those below its own folder.
+    """Returns a function that reads files by their path relative to the folder of `file`. It can read files below the
+    workspace (by default the working folder); for a playbook from elsewhere, files below the playbook's own folder.
     """
     folder = Path(os.path.realpath(os.path.dirname(file) or "."))
     root = Path(os.path.realpath(workspace or "."))
@@ -46,7 +46,7 @@ def instead_of(path: str | os.PathLike[str], otherwise: str = "Check the path.")
             names = sorted(entry.name for entry in islice(entries, _MOST_COMPARED) if not entry.name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):
         return f"There is no folder {folder} either: check the path."
-    except OSError:  # one that may not be listed
+    except OSError:  # the folder may not be listed
         return otherwise
     return did_you_mean(name, names, folder) or otherwise
 
@@ -63,6 +63,6 @@ def did_you_mean(given: str, names: Iterable[str], folder: str = "") -> str:
 
 
 def _stem(name: str) -> str:
-    """Without its endings: `tea` of `tea.playbook.md`, in its folder."""
+    """The path without its endings: `tea` for `tea.playbook.md`."""
     folder, last = os.path.split(name.casefold())
     return os.path.join(folder, last.partition(".")[0])

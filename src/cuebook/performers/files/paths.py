@@ -1,7 +1,7 @@
 """The one place that decides whether a path stays below its root, and that opens files there.
 
-A path is walked folder by folder, and each folder is held open while the next is looked up in it, so that a link that is
-swapped in meanwhile leads nowhere else.
+A path is walked folder by folder, and each folder stays open while the next is looked up in it, so that a link that is
+swapped in meanwhile cannot lead elsewhere.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cuebook.kernel.engine.descriptors import NoDescriptors, lacks_descriptors
 from cuebook.kernel.errors import BadInput, NotFound
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A pipe without a writer would hold the reader for ever; on files it means nothing.
+# O_NONBLOCK, because a pipe without a writer would block the reader forever. It has no effect on files.
 _ALWAYS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# The errors of systems for a link that must not be followed.
+# The errors that systems raise for a link that must not be followed.
 _PERHAPS_A_LINK = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)
 _MOST_LINKS = 40
 _DELETED = " (deleted)"
@@ -38,40 +38,40 @@ class OutsideRoot(BadInput):
 
 
 class Unusable(BadInput):
-    """The path stays below its root, but what is there cannot be read or written as a file."""
+    """The path stays below its root, but cannot be read or written as a file."""
 
     code = "unusable"
 
 
 class TooLarge(BadInput):
-    """The file is larger than what may be read of it."""
+    """The file is too large to be read."""
 
     code = "too_large"
 
 
 def parts_of(given: str) -> tuple[str, ...]:
-    """The names in a relative path; empty for the root itself. `OutsideRoot` if it is not a relative path."""
+    """The names in a relative path; empty for the root itself. Raises `OutsideRoot` if it is not relative."""
     if not given:
-        raise OutsideRoot("The path is empty.", fix="Give the path of a file, relative to its root.")
+        raise OutsideRoot("The path is empty.", fix="Use the path of a file, relative to its root.")
     shown = _shown(given)
     if "\0" in given:
-        raise OutsideRoot(f"The path {shown} holds a NUL character.", fix="Give a path without it.")
+        raise OutsideRoot(f"The path {shown} contains a NUL character.", fix="Remove it.")
     if given.startswith("/"):
-        raise OutsideRoot(f"The path {shown} is absolute.", fix="Give a path relative to its root.")
+        raise OutsideRoot(f"The path {shown} is absolute.", fix="Use a path relative to its root.")
     if given.startswith("~"):
-        raise OutsideRoot(f"The path {shown} begins with '~'.", fix="Give a path relative to its root.")
+        raise OutsideRoot(f"The path {shown} begins with '~'.", fix="Use a path relative to its root.")
     parts = tuple(part for part in given.split("/") if part not in ("", "."))
     if ".." in parts:
-        raise OutsideRoot(f"The path {shown} holds '..'.", fix="Give a path below its root, without '..'.")
+        raise OutsideRoot(f"The path {shown} contains '..'.", fix="Use a path below its root, without '..'.")
     try:
         os.fsencode(given)
     except UnicodeEncodeError:
-        raise OutsideRoot(f"The path {shown} holds a character that no file name can hold.") from None
+        raise OutsideRoot(f"The path {shown} contains a character that no file name can contain.") from None
     return parts
 
 
 def real(path: str | Path) -> str:
-    """As `os.path.realpath`. Where the system itself can tell, it is asked, which spares a look at each folder on the way."""
+    """Like `os.path.realpath`, but asks the system if possible, which avoids checking each folder on the way."""
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (OSError, ValueError, AttributeError):
@@ -87,48 +87,48 @@ def real(path: str | Path) -> str:
 
 
 def inside(root: Path, given: str) -> Path:
-    """The real path below the root that `given` names, links followed. What it names may not exist yet.
+    """The real path below the root that `given` names, with links resolved. It may not exist yet.
 
-    It says where the path led just now; `open_inside`, `read_inside` and `write_inside` check again while they open.
+    The result may change at any time; `open_inside`, `read_inside` and `write_inside` check again while they open.
     """
     with _walking(root, given) as walk:
         return Path(walk.root, *walk.real_names())
 
 
 def name_inside(root: Path, given: str) -> str:
-    """The same, as a policy names it: relative to the root, with `/`; `.` for the root itself."""
+    """Like `inside`, as a policy names it: relative to the root, with `/`; `.` for the root itself."""
     with _walking(root, given) as walk:
         return "/".join(walk.real_names()) or "."
 
 
 def open_inside(root: Path, given: str, flags: int) -> int:
-    """A file descriptor, opened with the `O_` flags. Links are followed as long as they stay below the root when
-    reading; the last name must not be one when writing. Only files, or folders with `O_DIRECTORY`.
+    """Opens a file, or with `O_DIRECTORY` a folder, and returns the descriptor. When reading, links are followed if
+    they stay below the root; when writing, the last name must not be a link.
     """
     with _walking(root, given) as walk:
         return walk.open(flags)
 
 
 def read_inside(root: Path, given: str, limit: int) -> bytes:
-    """The whole file. `TooLarge` if it has more than `limit` bytes, `NotFound`, `OutsideRoot`, `Unusable`."""
+    """The whole file. Raises `TooLarge` above `limit` bytes, or `NotFound`, `OutsideRoot` or `Unusable`."""
     return read_named_inside(root, given, limit)[0]
 
 
 def read_named_inside(root: Path, given: str, limit: int) -> tuple[bytes, str]:
-    """The whole file, and the name below the root that was really opened."""
+    """The whole file, and the name below the root that was actually opened."""
     with _walking(root, given) as walk:
         with os.fdopen(walk.open(os.O_RDONLY), "rb", buffering=0) as file:
             data = _read(file.fileno(), limit + 1)
         if len(data) > limit:
-            raise TooLarge(f"The file {_shown(given)} has more than {limit} bytes.", fix="Give a smaller file.")
+            raise TooLarge(f"The file {_shown(given)} has more than {limit} bytes.", fix="Use a smaller file.")
         return data, "/".join(walk.names)
 
 
 def write_inside(root: Path, given: str, data: bytes, *, parents: bool = False) -> None:
-    """Writes the file as a whole or not at all, and keeps the mode of one that was there.
+    """Writes the file atomically, and keeps the mode of an existing one.
 
-    A link in the last place is refused, and if one is swapped in meanwhile it is replaced, never followed. With
-    `parents`, missing folders are made.
+    The last name must not be a link; one that is swapped in meanwhile is replaced, never followed. With `parents`,
+    missing folders are created.
     """
     with _walking(root, given, make=parents) as walk:
         name = walk.to_last()
@@ -155,13 +155,13 @@ def _walking(root: Path, given: str, *, make: bool = False) -> Iterator[_Walk]:
     try:
         yield walk
     except OSError as error:
-        _tell(error, given)
+        _raise_for(error, given)
     finally:
         walk.close()
 
 
 class _Walk:
-    """The way from a root to what a path names. Every folder on it stays open until the walk is closed."""
+    """The walk from a root to the target of a path. Every folder on the way stays open until the walk is closed."""
 
     def __init__(self, root: Path, given: str, *, make: bool) -> None:
         self._given = given
@@ -171,14 +171,14 @@ class _Walk:
         self._root_as_given = os.path.abspath(root)
         self.root = os.path.realpath(root)
         self.names: list[str] = []
-        """Where the walk is by now, below the root."""
+        """The current position of the walk, below the root."""
         try:
             self._folders = [os.open(self.root, _FOLDER)]
         except OSError as error:
             if lacks_descriptors(error):
                 raise NoDescriptors from None
             raise NotFound(
-                f"The folder {root} cannot be opened ({error.strerror}).", fix="Make the folder, or name another one."
+                f"The folder {root} cannot be opened ({error.strerror}).", fix="Create the folder, or use another one."
             ) from None
 
     @property
@@ -190,7 +190,7 @@ class _Walk:
             os.close(self._folders.pop())
 
     def to_last(self) -> str:
-        """Goes to the folder that holds the last name and gives that name; `.` where the way ended in a folder."""
+        """Walks to the folder that contains the last name and returns that name; `.` if the path ends in a folder."""
         while self._todo:
             name = self._todo.popleft()
             if name == "..":
@@ -202,7 +202,7 @@ class _Walk:
         return "."
 
     def real_names(self) -> list[str]:
-        """Goes as far as there is something, and takes the rest by its name."""
+        """Walks as far as the path exists, and adds the remaining names as they are."""
         try:
             name = self.to_last()
             while name != "." and self._follow(name):
@@ -231,11 +231,11 @@ class _Walk:
         wanted = stat.S_ISDIR if flags & os.O_DIRECTORY else stat.S_ISREG
         if not wanted(os.fstat(fd).st_mode):
             os.close(fd)
-            raise Unusable(f"{_shown(self._given)} is not a file.", fix="Give the path of a file.")
+            raise Unusable(f"{_shown(self._given)} is not a file.", fix="Use the path of a file.")
         return fd
 
     def mode_to_keep(self, name: str) -> int | None:
-        """The permissions of the file that is to be replaced; None for a new one."""
+        """The permissions of the file to be replaced; None for a new file."""
         try:
             found = os.stat(name, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -243,9 +243,9 @@ class _Walk:
         if stat.S_ISLNK(found.st_mode):
             self._refuse_link(name)
         if not stat.S_ISREG(found.st_mode):
-            raise Unusable(f"{_shown(self._given)} is not a file.", fix="Give the path of a file.")
+            raise Unusable(f"{_shown(self._given)} is not a file.", fix="Use the path of a file.")
         if not found.st_mode & 0o222:
-            # Replacing needs no permission on the file itself, so that its protection would mean nothing.
+            # Replacing a file needs no permission on the file itself, so its protection would have no effect.
             raise Unusable(f"The file {_shown(self._given)} is write-protected.", fix="Make it writable first.")
         return stat.S_IMODE(found.st_mode) & 0o777
 
@@ -281,7 +281,7 @@ class _Walk:
         self.names.pop()
 
     def _follow(self, name: str) -> bool:
-        """Puts the target of a link in its place; False where the name is not a link's."""
+        """Replaces a link with its target. Returns False if the name is not a link."""
         try:
             target = os.readlink(name, dir_fd=self.folder)
         except OSError:
@@ -308,13 +308,14 @@ class _Walk:
 
     def _refuse(self) -> NoReturn:
         raise OutsideRoot(
-            f"The path {_shown(self._given)} leads out of its root by a link.", fix="Give the path of a file below it."
+            f"The path {_shown(self._given)} leads out of its root through a link.",
+            fix="Use the path of a file below it.",
         )
 
     def _refuse_link(self, name: str) -> NoReturn:
         raise OutsideRoot(
             f"{_shown(self._given)} is a link, and files are not written through links.",
-            fix="Give the path of the file itself.",
+            fix="Use the path of the file itself.",
         )
 
 
@@ -330,7 +331,7 @@ def _read(fd: int, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-def _tell(error: OSError, given: str) -> NoReturn:
+def _raise_for(error: OSError, given: str) -> NoReturn:
     if lacks_descriptors(error):
         raise NoDescriptors from None
     if isinstance(error, FileNotFoundError):

@@ -1,1 +1,1 @@
-"""HTTP requests: what performs them, and which addresses they may reach."""
+"""HTTP requests: their performer, and the addresses that they may reach."""

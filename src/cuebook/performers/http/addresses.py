@@ -1,7 +1,7 @@
 """Valid URLs, and the addresses that may be connected to.
 
-There is one parser: a URL is parsed once, and what is shown, checked and sent is made of its parts alone.
-Nothing here looks a name up or opens a connection.
+There is only one parser: a URL is parsed once, and everything that is shown, checked and sent is built from its parts.
+Nothing here looks up a name or opens a connection.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cuebook.kernel.errors import BadInput
 Address = IPv4Address | IPv6Address
 
 Private = Callable[[str, int], bool]
-"""Whether a rule names this very host (and port) and allows it, although it is not a public one."""
+"""Whether a rule names exactly this host and port and allows it, although it is not public."""
 
 MOST_CHARACTERS = 8_000
 
@@ -38,26 +38,26 @@ class BadUrl(BadInput):
 
 
 class RefusedAddress(BadInput):
-    """The address is not a public one."""
+    """The address is not public."""
 
     code = "refused_address"
 
 
 class Url(msgspec.Struct, frozen=True):
-    """A URL in parts. Every part is ASCII and in its one normal form."""
+    """A parsed URL. Every part is ASCII and in normal form."""
 
     scheme: str
     host: str
     """A name in lower case without a final dot, or an address; IPv6 without brackets."""
     port: int
     path: str
-    """Begins with `/` and holds no `.` or `..`."""
+    """Begins with `/` and contains no `.` or `..`."""
     query: str = ""
     """With its `?`; empty if there is none."""
 
     @property
     def authority(self) -> str:
-        """The host, and the port unless it is the scheme's own: the `Host` header."""
+        """The value of the `Host` header: the host, and the port unless it is the scheme's default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -67,12 +67,12 @@ class Url(msgspec.Struct, frozen=True):
 
     @property
     def address(self) -> Address | None:
-        """The address that the host is; None for a name."""
+        """The host as an address; None if it is a name."""
         return _address(self.host)
 
     @property
     def place(self) -> str:
-        """The target of a policy rule: everything but the query."""
+        """The target of a policy rule: everything except the query."""
         return f"{self.origin}{self.path}"
 
     @property
@@ -83,11 +83,11 @@ class Url(msgspec.Struct, frozen=True):
         return f"{self.origin}{self.target}"
 
 
-# --- reading ----------------------------------------------------------------------------------------
+# --- parsing ----------------------------------------------------------------------------------------
 
 
 def parse_url(given: str) -> Url:
-    """The parts of an absolute URL. `BadUrl` for everything that two parsers could read in two ways."""
+    """Parses an absolute URL. Raises `BadUrl` for anything that two parsers could interpret differently."""
     _check_characters(given)
     found = _SCHEME.match(given)
     if found is None:
@@ -106,7 +106,7 @@ def parse_url(given: str) -> Url:
 
 
 def resolve_url(origin: Url, given: str) -> Url:
-    """The URL of a `Location` header in a response of `origin`."""
+    """The URL of a `Location` header in a response from `origin`."""
     _check_characters(given, empty=True)
     if _SCHEME.match(given):
         return parse_url(given)
@@ -123,23 +123,25 @@ def resolve_url(origin: Url, given: str) -> Url:
 
 def _check_characters(given: str, *, empty: bool = False) -> None:
     if not given and not empty:
-        raise BadUrl("The URL is empty.", fix="Give a URL that begins with https://.")
+        raise BadUrl("The URL is empty.", fix="Use a URL that begins with https://.")
     if len(given) > MOST_CHARACTERS:
         raise BadUrl(f"The URL has {len(given)} characters.", fix=f"Use at most {MOST_CHARACTERS}.")
     for character in given:
         if character.isspace() or character == "\\" or ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0:
-            _refuse(given, f"holds the character {character!a}", "Percent-encode it.")
+            _refuse(given, f"contains the character {character!a}", "Percent-encode it.")
     try:
         given.encode()
     except UnicodeEncodeError:
-        _refuse(given, "holds half of a character", "Percent-encode it.")
+        _refuse(given, "contains half of a character", "Percent-encode it.")
 
 
 def _host_and_port(given: str, authority: str, default: int) -> tuple[str, int]:
     if "@" in authority:
-        _refuse(given, "holds credentials before an '@'", "Send them as a header, from a secret; encode an '@' as %40.")
+        _refuse(
+            given, "contains credentials before an '@'", "Send them as a header, from a secret; encode an '@' as %40."
+        )
     if "%" in authority:
-        _refuse(given, "has an encoded host or a zone", "Write the host as it is.")
+        _refuse(given, "has an encoded host or a zone", "Write the host without encoding or zone.")
     if authority.startswith("["):
         inner, bracket, port = authority[1:].partition("]")
         if not bracket or (port and not port.startswith(":")):
@@ -154,7 +156,7 @@ def _port(given: str, text: str, default: int, stated: bool) -> int:
         return default
     port = int(text) if re.fullmatch(r"[0-9]{1,5}", text, re.ASCII) else 0
     if not 0 < port < 65536:
-        _refuse(given, "has no valid port", "Use a port from 1 to 65535, or none.")
+        _refuse(given, "has an invalid port", "Use a port from 1 to 65535, or none.")
     return port
 
 
@@ -178,7 +180,9 @@ def _host(given: str, text: str) -> str:
     plain = _address(name)
     if plain is None or text != name:
         _refuse(
-            given, "has an address in an odd form as its host", "Write it as in http://192.0.2.1/, with four numbers."
+            given,
+            "has an address in an unusual form as its host",
+            "Write it as in http://192.0.2.1/, with four numbers.",
         )
     return name
 
@@ -199,7 +203,7 @@ def _address(host: str) -> Address | None:
 
 
 def _normal_path(given: str, path: str) -> str:
-    """Without `.` and `..`, also where they are encoded: servers resolve them, and a policy would not."""
+    """The path without `.` and `..`, even if encoded: servers resolve them, but a policy would not."""
     kept: list[str] = []
     segments = path.split("/")[1:]
     for index, segment in enumerate(segments):
@@ -211,7 +215,7 @@ def _normal_path(given: str, path: str) -> str:
             if last:
                 kept.append("")
         elif {".", ".."} & set(re.split("%2f|%5c", plain, flags=re.IGNORECASE)):
-            _refuse(given, "hides a '..' in its path behind an encoded slash", "Write the path as it is meant.")
+            _refuse(given, "hides a '..' in its path behind an encoded slash", "Write the path without it.")
         else:
             kept.append(segment)
     return _encoded("/" + "/".join(kept))
@@ -274,7 +278,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 _LOCAL_NAMES = ("localhost", "ip6-localhost", "ip6-loopback", "localhost.localdomain")
 _LOCAL_DOMAINS = (".localhost", ".localdomain", ".local", ".internal", ".intranet", ".lan", ".home.arpa")
 
-# A rule that names a host means the machines of one's own network; a name that suddenly leads to a cloud's metadata
+# A rule that names a host refers to machines in the local network; a name that suddenly resolves to a cloud metadata
 # service is an attack.
 _MEANT_BY_A_NAME = ("private", "shared", "loopback")
 
@@ -286,7 +290,7 @@ def kind_of(address: Address) -> str:
     if address.scope_id is not None:
         return "link-local"
     if address in _NAT64:
-        # Networks without IPv4 reach all of it through this prefix, so what counts is what is inside.
+        # Networks without IPv4 reach it through this prefix, so the embedded address counts.
         inner = kind_of(IPv4Address(int(address) & 0xFFFF_FFFF))
         return f"NAT64 {inner}" if inner else ""
     found = next((kind for network, kind in _FORBIDDEN_V6 if address in network), "")
@@ -298,7 +302,7 @@ def is_local_name(host: str) -> bool:
 
 
 def check_host(url: Url, private: Private) -> None:
-    """Refuses what can be refused without looking the name up."""
+    """Raises `RefusedAddress` if the host can be refused without looking up its name."""
     address = url.address
     kind = kind_of(address) if address is not None else "local" if is_local_name(url.host) else ""
     if kind and not private(url.host, url.port):
@@ -306,7 +310,7 @@ def check_host(url: Url, private: Private) -> None:
 
 
 def check_addresses(url: Url, found: list[str], private: Private) -> list[str]:
-    """The addresses that a name led to, if every one of them may be connected to; `RefusedAddress` otherwise."""
+    """The addresses of a name, if connecting to all of them is allowed. Raises `RefusedAddress` otherwise."""
     permitted = None
     for text in found:
         address = _address(text)
@@ -316,15 +320,15 @@ def check_addresses(url: Url, found: list[str], private: Private) -> list[str]:
         if permitted is None:
             permitted = private(url.host, url.port)
         if not permitted or kind not in _MEANT_BY_A_NAME:
-            _refuse_address(url, f"{url.host} leads to {text}, {_article(kind)} address")
+            _refuse_address(url, f"{url.host} resolves to {text}, {_article(kind)} address")
     return found
 
 
 def _refuse_address(url: Url, why: str) -> NoReturn:
     raise RefusedAddress(
         f"{url.origin} was not contacted: {why}.",
-        fix=f'If it is meant, name it in full, with its port, in your policy.toml: [egress] allow = ["{url.origin}/*"].'
-        " `cuebook policy show` tells where that file is.",
+        fix=f'If you want to allow it, name it in full, with its port, in your policy.toml: [egress] allow = ["{url.origin}/*"].'
+        " `cuebook policy show` shows where that file is.",
     )
 
 

@@ -1,8 +1,8 @@
-"""One request and its response over a connection to an address that was checked.
+"""One request and its response over a connection to a checked address.
 
-The name is looked up once, every address it leads to is checked, and the connection goes to one of these. It follows
-no redirect, keeps nothing between two requests, and reads nothing from the environment. Policies are none of its
-business.
+The name is looked up once, every address it resolves to is checked, and the connection goes to one of these. Redirects
+are not followed, nothing is kept between requests, and nothing is read from the environment. Policies are applied
+elsewhere.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from cuebook.system import lazy_imports
 from cuebook.system.network import is_loopback, system_tls
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Addresses of a name, in the order in which they are to be tried."""
+"""Returns the addresses of a name, in the order in which they are tried."""
 
 HEADER_BYTES = 65_536
-"""More in the headers of a response is an attack. Each counts some more than its letters, as in HTTP/2."""
+"""Larger response headers are an attack. Each header counts 32 bytes more than its text, as in HTTP/2."""
 
 _MOVED = (301, 302, 303, 307, 308)
 
@@ -36,7 +36,7 @@ _TRY_SECONDS = 5.0
 
 _FRAMING_SLACK = 1 << 20
 _FRAMING_FACTOR = 8
-"""Chunks of one byte take six on the wire; who sends much more than that wants to keep us busy."""
+"""A one-byte chunk takes six bytes on the wire; a server that sends much more than that wants to keep us busy."""
 
 
 class Ended(Exception):
@@ -66,7 +66,7 @@ class Incoming(msgspec.Struct, frozen=True):
     body: bytes = b""
     truncated: bool = False
     size: int = 0
-    """Where the body was cut, the bytes that it has; 0 where the server did not say."""
+    """The full size of a body that was cut; 0 if the server did not announce it."""
 
     @property
     def moved(self) -> bool:
@@ -155,7 +155,7 @@ def _broken(error: Exception, url: Url, wire: _Wire) -> Failed:
 
 
 class _Wire:
-    """Makes the connection: the only place where a name becomes an address."""
+    """Opens the connection. This is the only place where a name becomes an address."""
 
     def __init__(
         self, http: Any, url: Url, private: Private, resolve: Resolver, progress: Progress, limit: int
@@ -191,7 +191,7 @@ class _Wire:
             Failed(
                 "unreachable",
                 f"{self._url.origin} cannot be reached: {reason}.",
-                fix="Check that it is up, and the port.",
+                fix="Check that the server is up, and check the port.",
             )
         )
 
@@ -227,7 +227,7 @@ class _Wire:
             raise Ended(
                 Failed(
                     "bad_response",
-                    f"{self._url.origin} sent far more than its response is long.",
+                    f"{self._url.origin} sent far more data than its response contains.",
                     fix="Check the server.",
                 )
             )
@@ -242,7 +242,7 @@ class _Wire:
         )
 
     def dropped(self, during: str) -> Failed:
-        return Failed("dropped", f"{self._url.origin} broke the connection {during}.")
+        return Failed("dropped", f"{self._url.origin} dropped the connection {during}.")
 
 
 class _Stream:
@@ -309,7 +309,7 @@ async def _read(response: Any, outgoing: Outgoing, limit: int, progress: Progres
 
 
 def _announced(headers: Mapping[str, str]) -> int:
-    """The bytes of a body as its server gives them; 0 where it does not, or where they are those of the packed one."""
+    """The size of a body as announced by its server; 0 if it is missing, or is the size of a compressed body."""
     given = headers.get("content-length", "")
     packed = headers.get("content-encoding", "") not in ("", "identity")
     return int(given) if given.isdecimal() and len(given) < 16 and not packed else 0
@@ -333,7 +333,7 @@ def _text(value: bytes) -> str:
 
 
 class _Body:
-    """Keeps the first bytes of a body, unpacked if it came packed, and never unpacks more than it keeps."""
+    """Keeps the first bytes of a body, decompressed if necessary, and never decompresses more than it keeps."""
 
     def __init__(self, limit: int, encoding: str, origin: str) -> None:
         self._limit = limit
@@ -346,18 +346,18 @@ class _Body:
         self.truncated = False
 
     def take(self, piece: bytes) -> bool:
-        """Whether that was enough."""
+        """Returns whether the limit is reached."""
         if self._encoding in ("", "identity"):
             self._keep(piece)
         elif self._encoding in ("gzip", "x-gzip", "deflate"):
             self._unpack(piece)
         else:
-            raise Ended(self._unreadable(f"is packed as {self._encoding[:40]!a}, which was not asked for"))
+            raise Ended(self._unreadable(f"is compressed as {self._encoding[:40]!a}, which was not requested"))
         return self.truncated
 
     def finish(self) -> bytes:
         if self._began and not self.truncated and not self._unpacker.eof:
-            raise Ended(self._unreadable("ends in the middle of its packed data"))
+            raise Ended(self._unreadable("ends in the middle of its compressed data"))
         return b"".join(self._pieces)
 
     def _keep(self, piece: bytes) -> None:
@@ -370,7 +370,7 @@ class _Body:
     def _unpack(self, packed: bytes) -> None:
         if not self._began:
             self._began = True
-            # Some servers send `deflate` without the header that belongs to it; its first byte tells.
+            # Some servers send `deflate` without its header; the first byte shows which.
             bare = self._encoding == "deflate" and packed[:1] and packed[0] & 0x0F != 8
             self._unpacker = zlib.decompressobj(-zlib.MAX_WBITS if bare else zlib.MAX_WBITS | 32)
         while packed and not self.truncated:
@@ -382,9 +382,11 @@ class _Body:
             try:
                 piece = self._unpacker.decompress(packed, self._limit - self._kept + 1)
             except zlib.error:
-                raise Ended(self._unreadable(f"is not packed as {self._encoding}, as its headers say")) from None
+                raise Ended(
+                    self._unreadable(f"is not compressed as {self._encoding}, although its headers say so")
+                ) from None
             self._keep(piece)
             packed = self._unpacker.unused_data or self._unpacker.unconsumed_tail
 
     def _unreadable(self, why: str) -> Failed:
-        return Failed("bad_response", f"The response of {self._origin} {why}.", fix="Ask for it unpacked.")
+        return Failed("bad_response", f"The response from {self._origin} {why}.", fix="Request it uncompressed.")

@@ -1,7 +1,7 @@
 """The performer of `SendHttp`: describes a request, sends it, and follows redirects one by one.
 
-Each target of a redirect is read, checked and permitted as the first URL was. How one request travels is the
-exchange's business, what an address may be that of `addresses`; policies are the gate's.
+Each redirect target is parsed, checked and permitted like the first URL. `exchange` sends a single request, `addresses`
+checks URLs and addresses, and the gate applies policies.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PRINTABLE = re.compile(r"[!-~]{1,255}")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
-# They say where a request ends and whom it is for: one word here, another in the URL, and two servers read two requests.
+# They say where a request ends and who it is for. If they contradict the URL, two servers may see two requests.
 _OURS = (
     *("connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization", "proxy-connection"),
     *("te", "trailer", "transfer-encoding", "upgrade"),
@@ -61,7 +61,7 @@ class SecretMisplaced(BadInput):
 
 
 class InsecureSecret(BadInput):
-    """A secret would travel in the open."""
+    """A secret would be sent unencrypted."""
 
     code = "insecure_secret"
 
@@ -73,7 +73,7 @@ class Fetched(msgspec.Struct, frozen=True):
     url: Url
 
     def text(self, errors: str = "replace") -> str:
-        """The body as text. A character that was cut in two by the limit is left out; `UnicodeDecodeError` if strict."""
+        """The body as text, without a last character that was cut in two. Raises `UnicodeDecodeError` if strict."""
         body, cut = self.incoming.body, self.incoming.truncated
         return decoded(body, self._charset, cut=cut, errors=errors).removeprefix("\ufeff")
 
@@ -134,7 +134,7 @@ class HttpPerformer:
             has = f"{incoming.size:,} bytes" if incoming.size else "more bytes than are kept"
             call.warn("output_cut", f"The response has {has}; the first {call.limits.output:,} are kept.")
         if fetched.replaced:
-            call.warn("bytes_replaced", "The response is not text throughout: the bytes that are not were replaced.")
+            call.warn("bytes_replaced", "The response is not entirely text: invalid bytes were replaced.")
         where = str(fetched.url)
         return HttpResponse(incoming.status, incoming.headers, body, where, cut, fetched.replaced, incoming.size)
 
@@ -170,7 +170,7 @@ class HttpPerformer:
             except NoDescriptors as error:
                 if not hop:
                     raise
-                # The first request was sent, so it cannot be said that nothing was done.
+                # The first request was sent, so the error must not claim that nothing was done.
                 raise Ended(Failed("unreachable", error.message, error.fix)) from None
             if not incoming.moved:
                 return Fetched(incoming, outgoing.url)
@@ -184,7 +184,7 @@ class HttpPerformer:
             Failed(
                 "too_many_redirects",
                 f"{request.url.origin} redirected more than {MOST_REDIRECTS} times, last to {outgoing.url}.",
-                fix="Request the final address.",
+                fix="Request the final URL.",
             )
         )
 
@@ -193,13 +193,15 @@ class HttpPerformer:
 
 
 class _Request:
-    """The request of an effect, checked without using the network. It contains no value of a secret."""
+    """The request of an effect, checked without using the network. It does not contain secret values."""
 
     def __init__(self, effect: SendHttp, private: Private) -> None:
         self._effect = effect
         self.method = effect.method.upper()
         if not _METHOD.fullmatch(self.method) or self.method in _NOT_SENT:
-            raise BadRequest(f"The method {effect.method[:40]!a} is not sent.", fix="Use GET, POST, PUT or their like.")
+            raise BadRequest(
+                f"The method {effect.method[:40]!a} is not supported.", fix="Use a method such as GET, POST or PUT."
+            )
         self.url = parse_url(effect.url)
         check_host(self.url, private)
         self.headers = [(name, _checked(name, value)) for name, value in effect.headers.items()]
@@ -208,11 +210,11 @@ class _Request:
         try:
             self._body = effect.body.encode()
         except UnicodeEncodeError:
-            raise BadRequest("The body holds half of a character.", fix="Send whole characters.") from None
+            raise BadRequest("The body contains half of a character.", fix="Use complete characters.") from None
 
     @property
     def secret_headers(self) -> list[str]:
-        """Their names in lower case."""
+        """The names of the headers that contain secrets, in lower case."""
         return [_header(use.at).lower() for use in self._effect.secrets if use.at != "body"]
 
     @property
@@ -225,7 +227,7 @@ class _Request:
         secrets = call.secrets() if self._effect.secrets else {}
         missing = next((use for use in self._effect.secrets if use.at not in secrets), None)
         if missing is not None:
-            raise SecretMisplaced(f"The secret {missing.handle} for {missing.at} was not handed over.")
+            raise SecretMisplaced(f"The secret {missing.handle} for {missing.at} was not provided.")
         headers = [*self.headers, *self._secret_headers(secrets), *self._added(call)]
         body = secrets["body"].encode() if "body" in secrets else self._body
         return Outgoing(self.method, self.url, tuple(headers), body)
@@ -237,9 +239,9 @@ class _Request:
             if not _HEADER_NAME.fullmatch(name):
                 raise BadRequest(f"{name[:60]!a} is not a valid header name.", fix="Use letters, digits and '-'.")
             if lowered in _OURS:
-                raise BadRequest(f"The header {name} is set from the URL and the body.", fix="Leave it out.")
+                raise BadRequest(f"The header {name} is set from the URL and the body.", fix="Remove it.")
             if lowered in seen:
-                raise BadRequest(f"The header {name} is given twice.", fix="Give it once.")
+                raise BadRequest(f"The header {name} is set twice.", fix="Set it only once.")
             seen.add(lowered)
 
     def _check_secrets(self) -> None:
@@ -247,15 +249,15 @@ class _Request:
         for use in uses:
             if use.at != "body" and not use.at.startswith("headers."):
                 raise SecretMisplaced(
-                    f"A secret cannot be put at {use.at[:60]!a} of a request.", fix="Use headers.NAME, or body."
+                    f"A secret cannot be used at {use.at[:60]!a} in a request.", fix="Use headers.NAME, or body."
                 )
             if use.at != "body":
                 _checked(_header(use.at), use.form)
         if [use.at for use in uses].count("body") + bool(self._effect.body) > 1:
-            raise BadRequest("The body is given twice.", fix="Give a text or a secret, not both.")
+            raise BadRequest("The body is set twice.", fix="Pass either a text or a secret, not both.")
         if uses and self.url.scheme == "http" and not is_loopback(self.url.host):
             raise InsecureSecret(
-                f"A secret would be sent to {self.url.origin} in the open.", fix="Use https, or leave it out."
+                f"A secret would be sent to {self.url.origin} unencrypted.", fix="Use https, or remove the secret."
             )
 
     def _secret_headers(self, secrets: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -271,14 +273,14 @@ class _Request:
 
 
 def _checked(name: str, value: str) -> str:
-    """A header's value. Errors do not quote it: it may be a secret."""
+    """The value of a header. Errors do not quote it, because it may be a secret."""
     text = value.strip(" \t")
     if _CONTROL.search(text):
-        raise BadRequest(f"The value of the header {name[:60]!a} holds a line break or another control character.")
+        raise BadRequest(f"The value of the header {name[:60]!a} contains a line break or another control character.")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadRequest(f"The value of the header {name[:60]!a} holds half of a character.") from None
+        raise BadRequest(f"The value of the header {name[:60]!a} contains half of a character.") from None
     return text
 
 
@@ -291,7 +293,7 @@ def _header(place: str) -> str:
 
 
 def _reads_only(method: str, names: Iterable[str]) -> bool:
-    """Whether a server that keeps to HTTP changes nothing. Some take the real method from a header."""
+    """Whether the request changes nothing on a server that follows HTTP. Some take the real method from a header."""
     return method in _READING and not any(name.lower() in _METHOD_IN_DISGUISE for name in names)
 
 
@@ -303,13 +305,13 @@ def _action(method: str, url: Url, names: Iterable[str]) -> Action:
 
 
 def _redirected(outgoing: Outgoing, incoming: Incoming, secret_headers: list[str]) -> Outgoing:
-    """The request that a response sends us on to."""
+    """The request to the target of a redirect."""
     here = outgoing.url
     if len(set(incoming.locations)) > 1:
         raise Ended(Failed("bad_response", f"{here.origin} redirects to {len(incoming.locations)} places at once."))
     url = resolve_url(here, incoming.locations[0])
     if here.scheme == "https" and url.scheme == "http":
-        raise Ended(_refused(here, url, "that is not secure any more"))
+        raise Ended(_refused(here, url, "it would no longer be secure"))
     method, body = outgoing.method, outgoing.body
     if (incoming.status == 303 and method != "HEAD") or (incoming.status in (301, 302) and method == "POST"):
         method, body = "GET", b""
@@ -329,7 +331,7 @@ def _refused(here: Url, there: Url, why: str) -> Failed:
     return Failed(
         "redirect_refused",
         f"{here.origin} redirected to {there.place}, which was not followed: {why}.",
-        fix="Request that address itself if it is meant.",
+        fix="Request that URL directly if you want to allow it.",
     )
 
 
@@ -338,7 +340,7 @@ def _refused(here: Url, there: Url, why: str) -> Failed:
 
 def _too_slow(seconds: float, progress: Progress) -> Failed:
     if progress.status:
-        how = f"did not end its response (status {progress.status}, {progress.received} bytes so far)"
+        how = f"did not complete its response (status {progress.status}, {progress.received} bytes so far)"
     else:
         how = "did not answer" if progress.sent else "could not be connected to"
     return Failed(
@@ -351,7 +353,7 @@ _UNHEARD = ("timeout", "dropped", "unreachable", "tls", "bad_response")
 
 
 def _weighed(failed: Failed, effect: SendHttp, progress: Progress) -> Failed:
-    """Adds what is known about whether it was performed, so that nothing is sent twice by mistake."""
+    """Adds whether the request may have been performed, so that nothing is sent twice by mistake."""
     passing = failed.code in ("timeout", "dropped", "unreachable")
     if not progress.sent:
         return msgspec.structs.replace(failed, retryable=passing)
