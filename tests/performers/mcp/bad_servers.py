@@ -115,7 +115,7 @@ def floods_with_requests() -> None:
 
 
 def chatters() -> None:
-    """Sends a few hundred messages that nobody asked for with every answer, as real servers do."""
+    """Sends a few hundred unsolicited messages with every answer, as real servers do."""
 
     def call(number: int, params: dict[str, Any]) -> None:
         for _ in range(500):
@@ -174,7 +174,7 @@ def endless_list() -> None:
 
 
 def changes() -> None:
-    """Describes its tool in another way each time it is started. The file counts the starts."""
+    """Describes its tool differently each time it is started. The file counts the starts."""
     counter = Path(sys.argv[2])
     count = int(counter.read_text()) + 1 if counter.exists() else 1
     counter.write_text(str(count))
@@ -209,7 +209,7 @@ def has_children() -> None:
 
 
 def asks_back() -> None:
-    """Asks for everything a client may offer, and tells what it was answered."""
+    """Asks for everything a client may offer, and reports the answers."""
 
     def call(number: int, params: dict[str, Any]) -> None:
         told = []

@@ -22,7 +22,7 @@ SECRET = "s3cret-value-of-the-server"
 
 
 class Trusting:
-    """What people have agreed to. With `all`, everything is agreed to as soon as it is asked about."""
+    """The approvals of people. With `all`, everything is approved as soon as it is asked about."""
 
     def __init__(self, *, all: bool = True) -> None:
         self._all = all
@@ -78,7 +78,7 @@ class McpHarness:
 
 
 def running(mark: str) -> list[int]:
-    """Processes whose command line or folder holds the mark."""
+    """Processes whose command line or folder contains the mark."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -97,7 +97,7 @@ def assert_nothing_left(mark: str) -> None:
 
 
 def _told_of(pid: int) -> str:
-    """What a process is and waits for, for whoever has to find out why it is still there."""
+    """Describes a process and what it waits for, to find out why it is still running."""
     told = [str(pid)]
     for name in ("stat", "cmdline", "wchan", "status"):
         try:

@@ -1,4 +1,4 @@
-"""MCP servers on this machine's network for tests: the decent one, and one of raw HTTP that answers as it is told."""
+"""MCP servers on this machine's network for tests: a well-behaved one, and one of raw HTTP with scripted answers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.performers.mcp.harness import GOOD
 
 @contextmanager
 def on_the_network(*how: str) -> Iterator[str]:
-    """The decent server's address while it listens."""
+    """The address of the well-behaved server while it listens."""
     process = subprocess.Popen([sys.executable, GOOD, "http", *how], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         yield f"http://127.0.0.1:{process.stdout.readline().strip()}/mcp"
     finally:
-        process.kill()  # it would wait for what it still has to answer
+        process.kill()  # it would wait for requests that it still has to answer
         process.wait(20)
         process.stdout.close()
 
@@ -31,7 +31,7 @@ Answer = Callable[[dict[str, Any]], tuple[int, dict[str, str], bytes]]
 
 @asynccontextmanager
 async def listening(answer: Answer) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
-    """A server of raw HTTP that answers as it is told; one request a connection."""
+    """A raw HTTP server with scripted answers; one request per connection."""
     requests: list[dict[str, Any]] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Tool servers that a playbook brings: real ones, started only when a person agreed to exactly these."""
+"""Tool servers that a playbook brings: real ones, started only after a person approved exactly these."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[Bringing]:
 
 
 async def agreed(harness: Bringing, *effects: Effect) -> str:
-    """Runs the effects and says yes to every question; gives the run."""
+    """Runs the effects, approves every question and returns the run."""
     row = await harness.run(*effects)
     while row.status == "awaiting_approval":
         row = await harness.decide(row.id, "approve")
@@ -130,7 +130,7 @@ async def test_another_definition_under_the_same_name_is_another_server(harness:
     assert row.status == "awaiting_approval"
     assert "--other" in (await harness.wait(row.id)).details["preview"]["command"]
     await harness.decide(row.id, "approve")
-    # Both stay agreed to: two playbooks do not take turns in asking.
+    # Both stay approved: two playbooks do not keep replacing each other's approval.
     assert (await harness.run(LIST, ADD)).status == "completed"
     assert (await harness.run(ReadSource("tools:db.*", other))).status == "completed"
 
@@ -202,7 +202,7 @@ async def test_a_server_on_the_network_is_described_by_its_address(harness: Brin
     assert described.trusts[0].preview["address"] == "https://mcp.example/path?x=1"
 
 
-async def test_what_cannot_be_a_server_is_told(harness: Bringing):
+async def test_an_invalid_server_is_reported(harness: Bringing):
     for spec in (ServerSpec("db"), ServerSpec("d/b", ("x",)), ServerSpec("db", ("x",), "https://y.example")):
         row = await harness.run(ReadSource("tools:db.*", spec))
         assert row.error is not None

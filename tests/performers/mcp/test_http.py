@@ -1,4 +1,4 @@
-"""Tools over MCP by streamable HTTP: real servers on this machine, decent and otherwise."""
+"""Tools over MCP by streamable HTTP: real servers on this machine, well-behaved and otherwise."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_what_a_bad_server_on_the_network_does_is_a_typed_outcome(
         await box.close()
 
 
-async def test_a_server_on_the_network_that_is_not_there_is_told(harness: McpHarness):
+async def test_an_unreachable_server_on_the_network_is_reported(harness: McpHarness):
     failed = await ToolCaller().failure(harness.serve(McpServer("web", url="http://127.0.0.1:1/mcp")), "web.t")
     assert failed.code == "server_failed"
     assert "'web'" in failed.message
@@ -126,7 +126,7 @@ async def test_a_name_that_leads_to_this_machine_is_not_followed(harness: McpHar
         box = harness.serve(McpServer("web", url=far), http_client=checked_client(resolve=rebound))
         failed = await ToolCaller().failure(box, "web.t")
         assert failed.code == "server_failed"
-        assert "leads to 127.0.0.1" in failed.message
+        assert "resolves to 127.0.0.1" in failed.message
         assert requests == []
         allowed = checked_client(private=lambda host, port: host == "tools.example.com", resolve=rebound)
         assert await ToolCaller().value(harness.serve(McpServer("web", url=far), http_client=allowed), "web.t") == ""

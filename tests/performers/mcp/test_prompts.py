@@ -1,4 +1,4 @@
-"""Prompts of MCP servers as texts: real servers as child processes in the sandbox, and on the network."""
+"""Prompts of MCP servers as text: real servers as child processes in the sandbox, and on the network."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_an_unknown_server_or_prompt_is_not_found(harness: McpHarness, pro
     assert fix in failed.fix
 
 
-async def test_an_unknown_server_is_told_before_anybody_is_asked(harness: McpHarness):
+async def test_an_unknown_server_is_reported_before_any_approval(harness: McpHarness):
     failed = await harness.texts(HERE).describe(ReadSource("mcp:other/p"), Settings())
     assert isinstance(failed, Failed)
     assert failed.code == "not_found"
@@ -142,7 +142,7 @@ async def test_a_server_without_prompts_has_none(harness: McpHarness):
     assert (failed.code, failed.fix) == ("not_found", "It has no prompts at all.")
 
 
-async def test_where_no_servers_are_known_the_scheme_is_none_that_can_be_read():
+async def test_without_servers_the_scheme_is_unknown():
     texts = SourcePerformer([], http=HttpPerformer())
     assert (await failure(texts, "good/greeting")).code == "bad_source"
 

@@ -26,7 +26,7 @@ SOURCE = Path(BY_HAND).read_text()
 
 
 async def told_of_change(box: Toolbox, tool: str, wanted: type[T]) -> T:
-    """What comes of the tool once the news of a change has arrived."""
+    """The result of the tool after the notification of a change has arrived."""
     for _ in range(500):
         outcome = await ToolCaller().perform(box, tool)
         if isinstance(outcome, wanted):
@@ -72,7 +72,7 @@ async def test_a_servers_tools_are_listed_described_and_called(harness: McpHarne
     assert seen["TOKEN"] == SECRET
     assert seen["cwd"] == str(harness.workspace)
     assert "PYTEST_CURRENT_TEST" not in seen
-    assert (await caller.failure(box, "good.ask")).code == "tool_error"  # nobody is there to be asked
+    assert (await caller.failure(box, "good.ask")).code == "tool_error"  # there is no person to ask
     use = SecretUse("arguments.text", "env:OTHER")
     assert "other-secret" not in str(await described(box, "good.say", {}, (use,)))
     said = await ToolCaller(secrets={use.at: "other-secret"}).perform(box, "good.say", {}, (use,))
@@ -251,7 +251,7 @@ async def test_whatever_code_a_command_names_is_known_by_its_content(harness: Mc
     assert before.digest != after.digest
 
 
-async def test_data_that_a_server_may_write_is_no_part_of_what_was_agreed_to(harness: McpHarness):
+async def test_data_that_a_server_may_write_is_not_part_of_its_approval(harness: McpHarness):
     harness.trust = Trusting(all=False)
     (harness.workspace / "data.db").write_text("1")
     server = McpServer("s", command=(sys.executable, BY_HAND, "greets", "data.db"))
@@ -302,7 +302,7 @@ async def test_a_running_server_that_changes_a_description_is_not_called_either(
 async def test_only_a_trusted_server_is_believed_about_what_its_tools_do(harness: McpHarness):
     mark = str(harness.workspace / "mark")
     believed = await harness.by_hand("dies_once", mark, trusted=True).find("s.t")
-    harness.trust.digests.clear()  # of a server that nobody has agreed to, nothing is known at all
+    harness.trust.digests.clear()  # nothing is known about a server that is not approved
     other = await harness.by_hand("dies_once", mark).find("s.t")
     assert not isinstance(believed, Failed)
     assert not isinstance(other, Failed)
@@ -326,7 +326,7 @@ async def test_only_a_trusted_server_is_believed_about_what_its_tools_do(harness
         ("refuses", "tool_error", "not on a Sunday"),
         ("lies", "bad_result", "invalid answer"),
         ("bad_schema", "bad_schema", "not valid"),
-        ("endless_list", "server_failed", "without an end"),
+        ("endless_list", "server_failed", "endlessly"),
     ],
 )
 async def test_what_a_bad_server_does_is_a_typed_outcome(harness: McpHarness, name: str, code: str, words: str):
@@ -344,7 +344,7 @@ async def test_a_server_that_died_says_how(harness: McpHarness):
 
 
 def halves_of(secret: str, text: str) -> list[str]:
-    """Pieces of a secret that stand in a text without the rest of it, and so would not be masked."""
+    """Pieces of a secret that occur in a text without the rest of it, and so would not be masked."""
     left = text.replace(secret, "")
     return [secret[at : at + 8] for at in range(len(secret) - 7) if secret[at : at + 8] in left]
 
@@ -363,7 +363,7 @@ def halves_of(secret: str, text: str) -> list[str]:
         "print('x' * 90 + s)",
     ],
 )
-async def test_what_a_server_said_is_told_in_whole_lines_or_not_at_all(harness: McpHarness, code: str):
+async def test_error_output_of_a_server_is_reported_in_whole_lines_or_not_at_all(harness: McpHarness, code: str):
     script = harness.workspace / "server.py"
     script.write_text(f"import os, sys, time\ns = os.environ['TOKEN']\n{code}\nsys.stdout.flush()\nsys.exit(3)\n")
     box = harness.serve(McpServer("s", command=(sys.executable, "server.py"), secret_env={"TOKEN": "env:TOKEN"}))
@@ -374,7 +374,7 @@ async def test_what_a_server_said_is_told_in_whole_lines_or_not_at_all(harness: 
     assert all(len(text) < 5_000 for text in told)
 
 
-async def test_a_line_that_is_still_being_written_is_not_told(harness: McpHarness):
+async def test_an_incomplete_line_is_not_reported(harness: McpHarness):
     script = harness.workspace / "server.py"
     script.write_text(
         "import os, sys, time\nsys.stderr.write('begun\\n' + os.environ['TOKEN'][:12])\nsys.stderr.flush()\ntime.sleep(600)\n"
@@ -417,7 +417,7 @@ async def test_a_server_that_only_talks_a_lot_is_put_up_with(harness: McpHarness
     assert [await ToolCaller().value(box, "s.t") for _ in range(5)] == ["done" if name == "chatters" else "called"] * 5
 
 
-async def test_a_program_or_folder_that_is_not_there_is_told(harness: McpHarness):
+async def test_a_missing_program_or_folder_is_reported(harness: McpHarness):
     failed = await ToolCaller().failure(harness.serve(McpServer("s", command=("no-such-program-at-all",))), "s.t")
     assert failed.code == "server_failed"
     assert "no-such-program-at-all" in failed.message
@@ -462,7 +462,7 @@ async def test_closing_ends_a_server_its_children_and_one_that_will_not_go(harne
 
 
 @pytest.mark.parametrize("when", ["it is being started", "it runs"])
-async def test_when_nobody_waits_any_more_for_a_start_it_is_given_up(harness: McpHarness, when: str):
+async def test_a_start_is_cancelled_when_no_caller_waits_for_it(harness: McpHarness, when: str):
     before = set(process_tree.below(os.getpid()))
     box = harness.by_hand("silent")
     waiting = [asyncio.create_task(ToolCaller().perform(box, "s.t")) for _ in range(3)]
@@ -472,7 +472,7 @@ async def test_when_nobody_waits_any_more_for_a_start_it_is_given_up(harness: Mc
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     async with asyncio.timeout(60):
-        # Before it is in its folder, it cannot be told by that; and what was killed takes a moment to be gone.
+        # Before it enters its folder it cannot be recognised by it, and a killed process takes a moment to disappear.
         while set(process_tree.below(os.getpid())) - before or running(str(harness.workspace)):
             await asyncio.sleep(0.01)
     assert len(harness.sandbox.started) == 1

@@ -1,4 +1,4 @@
-"""What the engine hands a performer, made for tests, and a performer that never waits."""
+"""The arguments that the engine passes to a performer, for tests, and a performer that never waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cuebook.performers.models.model import REPLY_LIMIT
 
 
 class Observer:
-    """Stands where the engine stands: sees text, resets and warnings."""
+    """Replaces the engine: receives text, resets and warnings."""
 
     def __init__(self, *, until: Callable[[str], bool] | None = None) -> None:
         self.shown = ""
@@ -50,7 +50,7 @@ class Observer:
 
 
 class Sleeper:
-    """Keeps how long it was asked to sleep, and does not."""
+    """Records how long it was asked to sleep, and does not sleep."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []

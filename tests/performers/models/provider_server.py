@@ -28,7 +28,7 @@ class Answer:
 
 
 class ProviderServer:
-    """Gives the scripted answers in order and keeps the requests."""
+    """Returns the scripted answers in order and keeps the requests."""
 
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)

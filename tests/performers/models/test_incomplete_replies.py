@@ -1,4 +1,4 @@
-"""A reply that was refused, is empty, was cut or never ends is a failure or a warning, whoever the provider is."""
+"""A reply that was refused, is empty, was cut or never ends is a failure or a warning, whatever the provider."""
 
 from __future__ import annotations
 

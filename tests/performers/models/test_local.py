@@ -128,7 +128,7 @@ async def test_closing_the_stream_frees_the_engine_for_the_next_request() -> Non
         async for chunk in stream:
             if isinstance(chunk, TextDelta) and chunk.text:
                 break
-    # Were the first still running, this one would have to wait for thousands of tokens.
+    # If the first were still running, this one would have to wait for thousands of tokens.
     chunks = [chunk async for chunk in model.stream(request("Hi", 2))]
     assert isinstance(chunks[-1], Final)
 
@@ -257,7 +257,7 @@ async def test_without_weights_the_failure_says_how_to_install_them(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="xllamacpp is not installed")
-async def test_a_file_that_is_no_model_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_model_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "broken.gguf"
     file.write_bytes(b"GGUF but not really")
     monkeypatch.setenv("CUEBOOK_LOCAL_WEIGHTS", str(file))

@@ -1,4 +1,4 @@
-"""Models are listed as their providers say, for a short while, and nobody waits long for that."""
+"""Models are listed as their providers say, cached for a short while, and never waited for long."""
 
 from __future__ import annotations
 
@@ -106,12 +106,12 @@ def test_a_list_is_remembered_for_a_while_and_not_for_another_key(shelf: Shelf) 
     assert len(shelf.asked) == 2
 
 
-def test_a_provider_that_does_not_answer_holds_nobody_up_and_is_known_later(shelf: Shelf) -> None:
+def test_a_provider_that_does_not_answer_blocks_nothing_and_is_known_later(shelf: Shelf) -> None:
     shelf.answer = {"data": [{"id": "alpha"}]}
     shelf.hold.clear()
     offers = Offers(providers_of(shelf))
     for _ in range(3):
-        assert lab_of(offers, 0.0) == Offer("lab", reason="has not said yet what it offers")
+        assert lab_of(offers, 0.0) == Offer("lab", reason="has not listed its models yet")
     shelf.hold.set()
     assert lab_of(offers).models == ("lab/alpha",)
     assert len(shelf.asked) == 1, "it was asked once"
@@ -139,12 +139,12 @@ def test_a_key_follows_no_redirect(shelf: Shelf) -> None:
     assert len(shelf.asked) == 1
 
 
-def test_who_wants_no_key_is_sent_none_and_who_a_project_brought_is_not_asked(shelf: Shelf) -> None:
+def test_a_keyless_provider_gets_no_key_and_a_project_provider_is_not_asked(shelf: Shelf) -> None:
     shelf.answer = {"data": [{"id": "alpha"}]}
     assert lab_of(Offers(providers_of(shelf, key=None))).answered
     assert "authorization" not in shelf.asked[0][1]
     offer = lab_of(Offers(providers_of(shelf, shared=["lab"])))
-    assert "brought by the project" in offer.reason
+    assert "comes from the project" in offer.reason
     scripted = {"lab": ScriptedModel([])}
     assert not lab_of(Offers(providers_of(shelf, models=scripted))).models
     assert len(shelf.asked) == 1

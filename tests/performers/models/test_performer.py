@@ -201,7 +201,7 @@ def test_importing_the_models_loads_no_http_library() -> None:
     assert ran.stdout.strip() == "[]"
 
 
-async def test_a_playbook_that_chooses_a_provider_with_a_key_is_told_of_once() -> None:
+async def test_a_playbook_that_chooses_a_provider_with_a_key_causes_one_warning() -> None:
     models = {name: ScriptedModel(["a"] * 4) for name in ("openai", "ollama", "test")}
     performer = ModelPerformer(Providers(lambda name: None, models=models))
     seen = Observer()

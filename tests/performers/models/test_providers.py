@@ -38,7 +38,7 @@ def test_a_value_that_cannot_be_a_key_is_refused_without_being_shown(key: str) -
     assert key not in str(caught.value)
 
 
-def test_a_misspelt_provider_is_told_the_right_one() -> None:
+def test_the_error_for_a_misspelt_provider_suggests_the_right_one() -> None:
     with pytest.raises(UnknownModel, match="Did you mean `openai`"):
         Providers(all_keys).check("openia/gpt-4o")
 
@@ -102,7 +102,7 @@ def test_masking_takes_out_given_values_and_what_looks_like_a_key() -> None:
 def test_a_playbook_cannot_choose_a_provider_that_its_project_brought() -> None:
     custom = {name: ProviderConfig(base_url="http://127.0.0.1:9/v1") for name in ("theirs", "mine")}
     providers = Providers(no_keys, custom, shared=["theirs"])
-    with pytest.raises(BadInput, match="every prompt would go there") as caught:
+    with pytest.raises(BadInput, match="every prompt would be sent there") as caught:
         providers.chosen("theirs/m", "mine/m")
     assert "--model theirs/m" in caught.value.fix
     assert providers.chosen("theirs/other", "theirs/m").name == "theirs/other", "a user chose the provider"
@@ -114,7 +114,7 @@ def test_a_playbook_cannot_choose_a_provider_that_its_project_brought() -> None:
 
 
 def keyed(*names: str) -> Providers:
-    """Providers of which these have a key or want none."""
+    """Providers of which these have a key or need none."""
     custom = {name: ProviderConfig(base_url="http://127.0.0.1:9/v1") for name in names if name not in BUILT_IN}
     keys = {BUILT_IN[name].key for name in names if name in BUILT_IN}
     return Providers(lambda name: "sk-0123456789" if name in keys else None, custom, shared=["theirs"])

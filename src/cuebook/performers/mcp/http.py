@@ -1,8 +1,8 @@
-"""MCP over streamable HTTP: a transport with a cap on answers, and an HTTP client that connects only to checked addresses.
+"""MCP over streamable HTTP: a transport with a cap on answers, and a client that connects only to checked addresses.
 
-A name is looked up once for each connection, and the connection goes to the address that was found and checked. A server
-that is configured by its address, or on this machine, may be private; a name that resolves to a private address is
-refused, unless a rule allows it.
+A name is looked up once for each connection, and the connection goes to the address that was found and checked. A
+server that is configured by its IP address, or on this machine, may be private; a name that resolves to a private
+address is refused, unless a rule allows it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from cuebook.performers.mcp.results import readable
 from cuebook.system.network import is_loopback, system_tls
 
 ANSWER_LIMIT = 16 << 20
-"""Bytes of the answer to one request."""
+"""The maximum size of the answer to one request, in bytes."""
 EVENT_LIMIT = 4 << 20
-"""Bytes of one event in a stream."""
+"""The maximum size of one event in a stream, in bytes."""
 
 HttpClientFactory = Callable[[Mapping[str, str]], Any]
-"""Gives an `httpx2.AsyncClient` that sends these headers with every request."""
+"""Returns an `httpx2.AsyncClient` that sends these headers with every request."""
 
 
 class Web:
-    """One session with a server. An asynchronous context that gives the two streams."""
+    """One session with a server. An asynchronous context manager that returns the two streams."""
 
     def __init__(self, url: str, headers: Callable[[], Mapping[str, str]], factory: HttpClientFactory) -> None:
         self._url = url
@@ -48,7 +48,7 @@ class Web:
     def account(self) -> str:
         if self.violation:
             return self.violation
-        return f"It last answered with the status {self._status}." if self._status >= 300 else ""
+        return f"It last answered with status {self._status}." if self._status >= 300 else ""
 
     def details(self) -> dict[str, Any]:
         return {"status": self._status} if self._status >= 300 else {}
@@ -84,7 +84,7 @@ class Web:
         encoding = response.headers.get("content-encoding", "identity").lower()
         if encoding not in ("", "identity"):
             # A few compressed bytes can expand to any number, and compression was not requested.
-            raise self._break(f"It sent a compressed answer ({readable(encoding, 40)}), which was not asked for.")
+            raise self._break(f"It sent a compressed answer ({readable(encoding, 40)}), which was not requested.")
         if response.request.method == "POST":
             too_large = f"It sent an answer of more than {ANSWER_LIMIT} bytes."
             response.stream = _capped(response.stream, lambda: self._break(too_large))
@@ -139,9 +139,9 @@ def no_private(host: str, port: int) -> bool:
 
 
 def checked_client(private: Private = no_private, resolve: Resolver = look_up) -> HttpClientFactory:
-    """Makes clients that read no proxy from the environment and follow no redirect to another server.
+    """Returns a factory for clients that ignore proxies in the environment and do not follow redirects.
 
-    `private` says whether a rule names a host that is not a public one.
+    `private` says whether a rule allows a host that is not public.
     """
 
     def make(headers: Mapping[str, str]) -> Any:
@@ -149,7 +149,7 @@ def checked_client(private: Private = no_private, resolve: Resolver = look_up) -
         import httpx2
 
         transport = httpx2.AsyncHTTPTransport(verify=system_tls(), trust_env=False)
-        # The transport takes no backend, only the pool within it does.
+        # The transport does not accept a backend, but its pool does.
         transport._pool = httpcore2.AsyncConnectionPool(
             ssl_context=system_tls(), network_backend=_backend(httpcore2, private, resolve)
         )
@@ -189,5 +189,5 @@ async def _addresses(host: str, port: int, private: Private, resolve: Resolver) 
         found = list(await resolve(host, port))
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", "") or "no such name"
-        raise NotFound(f"The name {host} cannot be looked up: {why}.", fix="Check it, and the network.") from None
+        raise NotFound(f"The name {host} cannot be looked up: {why}.", fix="Check the name and the network.") from None
     return check_addresses(url, found, private)

@@ -1,6 +1,6 @@
-"""Limits on the messages of a tool server: only those that are needed pass.
+"""Limits on the messages of a tool server: only necessary messages pass.
 
-It sits between a transport and the protocol's client, and is the same for every transport.
+They apply between a transport and the protocol's client, and are the same for every transport.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ _WANTED = frozenset(
     }
 )
 BURST = 10_000
-"""Messages a server may send at once without being asked."""
+"""The number of unsolicited messages that a server may send at once."""
 _A_SECOND = 1_000
 _REQUEST_COSTS = 10
-"""A request of the server must be answered, and so weighs more."""
+"""A request from the server must be answered, so it costs more."""
 
 FLOODS = "It floods us with unsolicited messages."
 
 
 class Flood(Exception):
-    """The server sends more than it may."""
+    """The server sends too many messages."""
 
 
 class Measure:
-    """How much a server may still send. Each message takes some, each request to it gives some, and so does time."""
+    """How much a server may still send. Each message costs some; each request to the server, and time, add some."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -42,7 +42,7 @@ class Measure:
             self._left += 1
 
     def passes(self, message: Any) -> bool:
-        """Whether the client needs to see a message that came. `Flood` when it is one too many."""
+        """Whether the client needs to see an incoming message. Raises `Flood` if it is one too many."""
         method = getattr(message, "method", None)
         asks = method is not None and hasattr(message, "id")
         self._take(_REQUEST_COSTS if asks else 1)
@@ -60,7 +60,7 @@ class Measure:
 
 
 class Sieve:
-    """A stream of incoming messages without those that are not needed. A flood ends it."""
+    """A stream of incoming messages without the unnecessary ones. A flood ends it."""
 
     def __init__(self, inner: Any, measure: Measure, flooded: Callable[[], object]) -> None:
         self._inner = inner

@@ -1,6 +1,6 @@
-"""The prompts of MCP servers, as texts: found by `server/name`, described for the gate, and read.
+"""The prompts of MCP servers as text: found by `server/name`, described for the gate, and read.
 
-A server is started for them as for its tools: only when a person has agreed to it.
+As for tools, a server is started only after a person has approved it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class McpPrompts:
         )
 
     async def read(self, given: str, call: Call) -> str | Failed:
-        """The text of its messages, within the time that there is."""
+        """The text of the prompt's messages, within the time limit of the call."""
         found = self._found(given)
         if isinstance(found, Failed):
             return found
@@ -72,7 +72,7 @@ class McpPrompts:
         if name in self._servers:
             return self._servers[name], prompt
         fix = _near(name, self._servers) or f"Add {table_of(name)} to your cuebook.toml."
-        return Failed("not_found", f"There is no tool server {name[:200]!a} to read a prompt of.", fix=fix)
+        return Failed("not_found", f"There is no tool server {name[:200]!a} to read a prompt from.", fix=fix)
 
 
 async def _asked(connection: Connection, given: str, name: str, end: float, allowed: float) -> GetPromptResult | Failed:
@@ -90,13 +90,13 @@ async def _asked(connection: Connection, given: str, name: str, end: float, allo
     if needed:
         return Failed(
             "needs_arguments",
-            f"The prompt {given} needs arguments ({', '.join(needed)}), and none can be given here.",
-            fix="Use a prompt that needs none.",
+            f"The prompt {given} needs arguments ({', '.join(needed)}), but none can be passed here.",
+            fix="Use a prompt without required arguments.",
             details={"server": server, "arguments": needed},
         )
     answer = await connection.prompt(name, end - clock(), allowed)
     if isinstance(answer, Failed) and answer.code == "tool_error":
-        return Failed("prompt_refused", answer.message, "Look at what the server says.", details=answer.details)
+        return Failed("prompt_refused", answer.message, "See the server's message.", details=answer.details)
     return answer
 
 
@@ -104,7 +104,7 @@ def _without_doubt(failed: Failed) -> Failed:
     """Reading a prompt changes nothing, so a failed request may be repeated."""
     if failed.code not in ("timeout", "dropped"):
         return failed
-    return msgspec.structs.replace(failed, fix="Look at what the server is doing, then retry the run.", retryable=True)
+    return msgspec.structs.replace(failed, fix="Check what the server is doing, then retry the run.", retryable=True)
 
 
 def _near(given: str, known: Mapping[str, object]) -> str:

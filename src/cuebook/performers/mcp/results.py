@@ -18,7 +18,7 @@ _SHOWN = 4_096
 
 
 def listed_as(tool: Listed) -> dict[str, Any]:
-    """Everything about a tool that a model or a person goes by."""
+    """Everything about a tool that a model or a person relies on."""
     annotations = tool.annotations
     return {
         "name": tool.name,
@@ -34,7 +34,7 @@ def digest_of_tool(tool: Listed) -> str:
 
 
 def result_of(answer: CallToolResult) -> ToolResult:
-    """Structured content where there is some, otherwise the text. Images and other blobs are described, not kept."""
+    """Structured content if there is any, otherwise the text. Images and other blobs are described, not kept."""
     if answer.structured_content is not None and not answer.is_error:
         return ToolResult(answer.structured_content)
     parts = [_part(block.model_dump(by_alias=True, mode="json", exclude_none=True)) for block in answer.content]
@@ -44,8 +44,8 @@ def result_of(answer: CallToolResult) -> ToolResult:
 
 
 def prompt_text(answer: GetPromptResult) -> tuple[str, list[str]]:
-    """The texts of a prompt's messages, a blank line between them, and the kinds of parts that are not text. If there
-    are several roles, each message begins with its role.
+    """The text of a prompt's messages, separated by blank lines, and the kinds of parts that are not text. If there are
+    several roles, each message begins with its role.
     """
     said: list[tuple[str, str]] = []
     left_out: list[str] = []
@@ -104,5 +104,5 @@ def too_long(length: int) -> str:
 
 
 def _visible(letter: str) -> str:
-    """The letter, or how JSON spells it: secrets are known in that spelling too."""
+    """The letter, or its JSON escape: secrets are recognised in that form too."""
     return letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1]

@@ -1,4 +1,4 @@
-"""A configured tool server, and what a person must approve before it is started.
+"""A configured tool server, and the approval that it needs before it is started.
 
 Nothing is started or contacted here; files are read to find out what would be started.
 """
@@ -28,7 +28,7 @@ _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 
 
 class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A server: a command that speaks over its streams, or the address of one on the network."""
+    """A server: a command that communicates over its standard streams, or the URL of a server on the network."""
 
     name: str
     command: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
     secret_env: Mapping[str, str] = {}
     """Variables whose values are secrets, by handle."""
     cwd: str = ""
-    """Where the command runs: below the workspace or absolute; empty for the workspace itself."""
+    """The folder of the command: below the workspace or absolute; empty for the workspace itself."""
     url: str = ""
     headers: Mapping[str, str] = {}
     secret_headers: Mapping[str, str] = {}
@@ -50,30 +50,28 @@ class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
     readable: tuple[str, ...] = ()
     """Absolute paths that the command may read in addition to the workspace and its own files."""
     brought: bool = False
-    """Whether a playbook brings it along, and no configuration does."""
+    """Whether it comes from a playbook, not from the configuration."""
 
     def __post_init__(self) -> None:
         if not SERVER_NAME.fullmatch(self.name):
-            raise BadInput(f"'{self.name}' cannot be a tool server's name.", fix=HOW_NAMED)
+            raise BadInput(f"'{self.name}' is not a valid name for a tool server.", fix=HOW_NAMED)
         if bool(self.command) == bool(self.url):
-            raise BadInput(
-                f"The tool server '{self.name}' needs a command or a url, and not both.", fix="Give one of them."
-            )
+            raise BadInput(f"The tool server '{self.name}' needs either a command or a url.", fix="Set one of them.")
         if self.url and (urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname):
-            raise BadInput(f"The url of the tool server '{self.name}' is not an http address.", fix="Give its address.")
+            raise BadInput(f"The url of the tool server '{self.name}' is not an HTTP URL.", fix="Set its URL.")
         host = urlsplit(self.url).hostname or ""
         if self.secret_headers and self.url.lower().startswith("http:") and not is_loopback(host):
             raise BadInput(
-                f"The tool server '{self.name}' would be sent its secrets in the open.", fix="Use an https address."
+                f"The secrets of the tool server '{self.name}' would be sent unencrypted.", fix="Use an https URL."
             )
 
     @property
     def handles(self) -> tuple[str, ...]:
-        """The secrets it is given."""
+        """The handles of the secrets that it receives."""
         return tuple(sorted({*self.secret_env.values(), *self.secret_headers.values()}))
 
     def header(self, name: str, secret: str) -> str:
-        """The value of a secret header. What HTTP calls Basic is `user:password`, encoded."""
+        """The value of a secret header. For HTTP Basic authentication, `user:password` is encoded."""
         text = self.forms.get(name, "{}").replace("{}", secret)
         if not self.forms.get(name, "").startswith("Basic "):
             return text
@@ -88,7 +86,7 @@ class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def place(self) -> str:
-        """The address as policies know it: without query and fragment."""
+        """The URL as policies see it, without query and fragment."""
         parts = urlsplit(self.url)
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         port = f":{parts.port}" if parts.port is not None else ""
@@ -96,10 +94,10 @@ class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """What starting a server would run, as it is now."""
+    """The command that starting a server would run, as it is now."""
 
     argv: tuple[str, ...]
-    """With the program by its full path, so that what was seen is what is started."""
+    """With the full path of the program, so that exactly what was seen is started."""
     cwd: str
     env: dict[str, str]
     readable: tuple[str, ...]
@@ -109,7 +107,7 @@ class Launch(msgspec.Struct, frozen=True):
 
 
 def launch(server: McpServer, workspace: Path, sandbox: str) -> Launch:
-    """Looks at the command and the files it consists of."""
+    """Examines the command and the files that it consists of."""
     cwd = os.path.normpath(os.path.join(workspace, server.cwd))
     passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     env = {**passed_on, **server.env}
@@ -140,7 +138,7 @@ def launch(server: McpServer, workspace: Path, sandbox: str) -> Launch:
 
 
 def _from(folder: str, path: str) -> str:
-    """A path as it is seen from the folder of a server: the same server is known again in another workspace."""
+    """A path relative to the folder of a server, so that the same server is recognised in another workspace."""
     return path.removeprefix(f"{folder}/") if path.startswith(f"{folder}/") else path
 
 
@@ -153,8 +151,8 @@ def _program(command: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> str:
 
 
 def _script(command: tuple[str, ...], program: str, cwd: str) -> tuple[str, ...]:
-    """The files whose content decides what a command does, as far as it names them: the program, what an interpreter
-    is given to run, and code among the arguments. Data is left out: a server may well write it.
+    """The files named by a command whose content decides what it does: the program, the file that an interpreter runs,
+    and code among the arguments. Data files are left out, because a server may write them.
     """
     if not program:
         return ()
@@ -210,7 +208,7 @@ def _preview(server: McpServer, workspace: str, cwd: str, sandbox: str, contents
         shown = {
             "command": shlex.join(server.command),
             "folder": cwd if os.path.isabs(server.cwd) else f"{cwd} (in the workspace of each run that uses it)",
-            "sandbox": "none: it may do everything that you may do" if sandbox == "none" else sandbox,
+            "sandbox": "none: it can do everything that you can do" if sandbox == "none" else sandbox,
             "network": "allowed" if server.network or sandbox == "none" else "not allowed",
         }
         everything = "everything that you can: it runs without a sandbox"
@@ -230,5 +228,5 @@ def _preview(server: McpServer, workspace: str, cwd: str, sandbox: str, contents
     if lines:
         shown[label] = "\n".join(lines)
     if server.trusted:
-        shown["believed"] = "which of its tools only read, by its own account"
+        shown["believed"] = "its claims about which of its tools only read"
     return shown

@@ -1,4 +1,4 @@
-"""A transport for the protocol's client over the streams of a confined child process: one JSON message a line.
+"""A transport for the protocol's client over the streams of a confined child process: one JSON message per line.
 
 Any misbehaviour of the process - it dies, floods, writes garbage, never reads - ends this transport and the process.
 """
@@ -18,9 +18,9 @@ from cuebook.performers.mcp.limits import Flood, Measure
 from cuebook.performers.mcp.results import readable, too_long
 
 LINE_LIMIT = 4 << 20
-"""Bytes of one message."""
+"""The maximum size of one message, in bytes."""
 UNSENT_LIMIT = 16 << 20
-"""Bytes that wait for the server to read them."""
+"""The maximum number of bytes that wait for the server to read them."""
 _TOO_LONG = f"It sent a message of more than {LINE_LIMIT} bytes."
 _GARBAGE_LIMIT = 100
 _ERRORS_KEPT = 4_096
@@ -31,11 +31,11 @@ _GONE_SECONDS = 10.0
 
 
 class Pipes:
-    """One process, from its start to its end. An asynchronous context that gives the two streams."""
+    """One process, from its start to its end. An asynchronous context manager that returns the two streams."""
 
     def __init__(self, spawn: Callable[[str], Awaitable[Confined]]) -> None:
         self._spawn = spawn
-        """Starts the process, which may use a folder of its own as long as it lives."""
+        """Starts the process, which may use its own folder as long as it runs."""
         self._folder = ""
         self._measure = Measure()
         self._process: Confined | None = None
@@ -48,7 +48,7 @@ class Pipes:
         """Whether we ended it, so that its exit code means nothing."""
         self._garbage: list[str] = []
         self.closed = asyncio.Event()
-        """Set when nothing more can come."""
+        """Set when nothing more can arrive."""
         self.violation = ""
         """How the server violated the protocol."""
 
@@ -62,11 +62,11 @@ class Pipes:
         return ended.result()
 
     def last_words(self) -> str:
-        """The end of what it wrote to its error stream."""
+        """The end of its error output."""
         return readable(self._errors.text())
 
     def account(self) -> str:
-        """What is known about the failure, as sentences."""
+        """Everything that is known about the failure, as sentences."""
         sentences = []
         if self.violation:
             sentences.append(self.violation)
@@ -136,13 +136,13 @@ class Pipes:
         return readers[0], readers[1]
 
     def send(self, message: Any) -> bool:
-        """Hands a message to the process; False when it is gone."""
+        """Sends a message to the process. Returns False if the process is gone."""
         data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         stdin = self._stdin
         if stdin is None or stdin.is_closing() or self.violation:
             return False
         if stdin.get_write_buffer_size() + len(data) > UNSENT_LIMIT:
-            self._break("It does not read what it is sent.")
+            self._break("It does not read its input.")
             return False
         self._measure.sent(message)
         stdin.write(data)
@@ -164,7 +164,7 @@ class Pipes:
                 if self.violation:
                     return
         except OSError:
-            pass  # the pipe broke: the same as its end
+            pass  # a broken pipe is the same as its end
         finally:
             inbox.close()
             self.closed.set()
@@ -173,7 +173,7 @@ class Pipes:
         with suppress(OSError):
             while chunk := await stderr.read(_CHUNK):
                 self._errors.feed(chunk)
-        if not self._pushed:  # else it may have been in the middle of a line
+        if not self._pushed:  # otherwise it may have been in the middle of a line
             self._errors.end()
 
     def _parsed(self, line: bytes) -> Any:
@@ -198,7 +198,7 @@ class Pipes:
             return None
 
     def _break(self, why: str) -> None:
-        """The process is of no more use, and is ended at once."""
+        """The process is no longer useful, so it is killed at once."""
         self.violation = self.violation or why
         self._pushed = True
         self.closed.set()
@@ -206,7 +206,7 @@ class Pipes:
             self._process.kill()
 
     async def _end(self, *, at_once: bool) -> None:
-        """Waits for its end, asks it to end, then kills it: no process is left afterwards."""
+        """Waits for the process to end, terminates it, then kills it: no process is left afterwards."""
         process, ended = self._process, self._ended
         try:
             if process is not None and ended is not None:
@@ -241,18 +241,18 @@ class Pipes:
             self._stdin.abort()  # unread messages are dropped
         for transport in self._transports:
             transport.close()
-        await asyncio.sleep(0)  # a closed transport gives its file back in the next turn of the loop
+        await asyncio.sleep(0)  # a closed transport releases its file in the next iteration of the loop
 
 
 class _Lines:
-    """Parts a stream of bytes at its line ends."""
+    """Splits a stream of bytes into lines."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     @property
     def waiting(self) -> int:
-        """Bytes of the line that has not ended yet."""
+        """The number of bytes of the incomplete last line."""
         return len(self._rest)
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
@@ -273,7 +273,7 @@ class _LastLines:
         self._size = 0
         self._begun = bytearray()
         self._length = 0
-        """Of the line that has begun, which is not kept once it is too long."""
+        """The length of the current line, which is not kept once it is too long."""
 
     def feed(self, chunk: bytes) -> None:
         first, *others = chunk.split(b"\n")
@@ -283,7 +283,7 @@ class _LastLines:
             self._grow(piece)
 
     def end(self) -> None:
-        """Nothing more comes, so the last line is whole."""
+        """Ends the stream, so the last line is complete."""
         if self._length:
             self._close_line()
 
@@ -306,7 +306,7 @@ class _LastLines:
 
 
 class _Outbox:
-    """The stream of outgoing messages, as the client writes it. Writing never waits for the server."""
+    """The stream that the client writes messages to. Writing never waits for the server."""
 
     def __init__(self, pipes: Pipes) -> None:
         self._pipes = pipes
@@ -335,5 +335,5 @@ def _exit(code: int) -> str:
 
 
 def _whole(line: str) -> str:
-    """The line or none of it: half a line may end in the middle of a secret, which is not masked then."""
+    """The whole line or none of it: half a line may end in the middle of a secret, which would not be masked."""
     return line if len(line) <= _LINE_SHOWN else too_long(len(line))

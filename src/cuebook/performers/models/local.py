@@ -1,7 +1,7 @@
 """The embedded model: a small real language model, run in this process through llama.cpp.
 
-It knows the weights and the engine that runs them. One instance serves the whole process, one request at a time, in its
-own thread, so that the event loop never waits for it.
+One instance serves the whole process, one request at a time, in its own thread, so that the event loop never waits for
+it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _INTRODUCTION = (
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Between calling one of the tools and answering."""
+    """A choice between calling one of the tools and answering."""
 
     schema: dict[str, Any]
     explanation: str
@@ -56,7 +56,7 @@ class Choice(msgspec.Struct, frozen=True):
     """Whether the answer is text; otherwise it is a value that follows the request's schema."""
 
     def read(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
-        """The answer or the call. What was cut off in the middle is given back as it is."""
+        """The answer or the call. Incomplete JSON is returned as it is."""
         try:
             value = msgspec.json.decode(text)
         except msgspec.DecodeError:
@@ -110,10 +110,10 @@ def with_choice(messages: tuple[Turn, ...], choice: Choice) -> tuple[Turn, ...]:
 
 
 _BATCH = 64
-"""Tokens of a prompt between two chances to stop; the engine reads about a hundred in a second."""
+"""Tokens of a prompt between two chances to stop; the engine reads about a hundred per second."""
 
 _SIGN_OF_LIFE = 5.0
-"""Seconds after which a request that waits for its turn says so."""
+"""Seconds after which a waiting request signals that it is alive."""
 
 _SEED = 1
 
@@ -123,14 +123,14 @@ _FREE_TEXT = {
     "dry_allowed_length": 3,
     "dry_penalty_last_n": EMBEDDED_WINDOW,
 }
-"""Makes recent words less likely, and the next word of a sequence that was there before, so that texts end."""
+"""Makes recent words and repeated sequences less likely, so that replies come to an end."""
 
 MOST_TOOLS = 4
 """It is too small to choose among more: it repeats text from their descriptions, and calls them endlessly."""
 
 
 class LocalModel:
-    """SmolLM2-135M-Instruct. It answers anything, and is wrong often: 135 million parameters are few."""
+    """SmolLM2-135M-Instruct. It answers anything, but is often wrong: 135 million parameters are not many."""
 
     def __init__(
         self, weights: Path | None = None, *, reuse_prompt: bool = True, engine: Callable[[Path], Engine] | None = None
@@ -143,9 +143,7 @@ class LocalModel:
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         if len(request.tools) > MOST_TOOLS:
-            message = (
-                f"The embedded model is too small for {len(request.tools)} tools: it can choose among {MOST_TOOLS}."
-            )
+            message = f"The embedded model is too small for {len(request.tools)} tools: it can choose among at most {MOST_TOOLS}."
             raise ModelError("tools_unsupported", message)
         choice = choice_of(request)
         engine = await asyncio.to_thread(self._loaded)
@@ -155,7 +153,7 @@ class LocalModel:
         try:
             while (item := await job.next()) is not None:
                 text = reading.take(item)
-                # A choice between tools and an answer is one JSON value, which means nothing until it is whole.
+                # A choice between tools and an answer is one JSON value, which means nothing until it is complete.
                 yield TextDelta("" if choice else text)
         finally:
             job.stop()
@@ -198,7 +196,7 @@ def _body(request: Request, choice: Choice | None, *, reuse_prompt: bool) -> dic
     elif request.grammar and choice is None:
         body["grammar"] = request.grammar
     else:
-        # Held to a schema or a grammar it must repeat names and marks; left alone it repeats itself until it is cut.
+        # With a schema or a grammar it must repeat names and punctuation; otherwise it repeats itself until it is cut.
         body |= _FREE_TEXT
     if request.stop:
         body["stop"] = list(request.stop)
@@ -214,7 +212,7 @@ def _turn(message: Turn) -> dict[str, str]:
 
 
 class _Reading:
-    """The reply so far, in the engine's own chunks."""
+    """The reply so far, read from the engine's chunks."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -256,14 +254,14 @@ class _Job:
         self._items: asyncio.Queue[dict[str, Any] | BaseException | None] = asyncio.Queue()
 
     def put(self, item: dict[str, Any] | BaseException | None) -> None:
-        """Called in the engine's thread. A loop that is gone wants nothing more."""
+        """Called in the engine's thread. If the event loop is gone, the job is stopped."""
         try:
             self._loop.call_soon_threadsafe(self._items.put_nowait, item)
         except RuntimeError:
             self.stop()
 
     async def next(self) -> dict[str, Any] | None:
-        """The next chunk, None at the end, and an empty one after a while in which nothing came."""
+        """The next chunk, None at the end, or an empty chunk if nothing arrives for a while."""
         try:
             async with asyncio.timeout(_SIGN_OF_LIFE):
                 item = await self._items.get()
@@ -336,7 +334,7 @@ class Engine:
         self._jobs.put(job)
 
     def close(self) -> None:
-        """Stops what is being generated. Called when the process ends, while threads can still finish."""
+        """Stops the current generation. Called when the process ends, while threads can still finish."""
         atexit.unregister(self.close)
         if self._current is not None:
             self._current.stop()
@@ -353,7 +351,7 @@ class Engine:
             self._current = job
             job.put(self._generate(job))
             self._current = None
-            # Without this the last request would be kept alive until the next one comes.
+            # Without this, the last request would be kept alive until the next one arrives.
             del job
         while not self._jobs.empty():
             left = self._jobs.get()
@@ -362,7 +360,7 @@ class Engine:
 
     def _generate(self, job: _Job) -> BaseException | None:
         def take(item: dict[str, Any]) -> bool:
-            # The engine stops as soon as this says True.
+            # The engine stops as soon as this returns True.
             if job.stopped.is_set():
                 return True
             job.put(item)
@@ -397,7 +395,7 @@ class Engine:
 
 
 class _SocketConnection(http.client.HTTPConnection):
-    """HTTP over a socket in the file system."""
+    """HTTP over a Unix domain socket."""
 
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=60)

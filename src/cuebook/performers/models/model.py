@@ -1,6 +1,6 @@
 """The port to every model: a request, the chunks that stream back, the ways it can fail, and estimates of tokens.
 
-Nothing here knows a provider, a price or a retry; a model is one method.
+Providers, prices and retries are handled elsewhere; a model is one method.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _FINISHES: dict[str, Finish] = {
 """The providers' names for the reasons why a reply ends."""
 
 REPLY_LIMIT = 8 << 20
-"""Bytes of a reply after which its provider is taken to send without end."""
+"""The number of bytes after which a reply is considered endless."""
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One turn as a provider is sent it."""
+    """One turn as it is sent to a provider."""
 
     role: Role
     text: str
     calls: tuple[ToolCall, ...] = ()
     call_id: str = ""
     is_error: bool = False
-    """Of a tool's turn: whether the call failed."""
+    """For a tool's turn: whether the call failed."""
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that a model is asked. It holds no key and no address, so it can be stored and compared."""
+    """Everything that a model is asked. It contains no key and no URL, so it can be stored and compared."""
 
     model: str
     """The model's name as its provider knows it, without the provider."""
@@ -79,12 +79,12 @@ class Final(msgspec.Struct, frozen=True, tag="final", omit_defaults=True):
 
     finish: Finish = "stop"
     tokens: Tokens | None = None
-    """None where the provider did not count."""
+    """None if the provider did not report them."""
     calls: tuple[ToolCall, ...] = ()
     model: str = ""
     """The model that actually replied, if the provider reports it."""
     cost: float | None = None
-    """US dollars, where the provider reports them."""
+    """US dollars, if the provider reports them."""
     unknown: str = ""
     """The provider's own finish reason, if it is unknown here."""
 
@@ -92,7 +92,7 @@ class Final(msgspec.Struct, frozen=True, tag="final", omit_defaults=True):
 def finish_of(reason: str, provider: str) -> tuple[Finish, str]:
     """Our finish reason for a provider's, and the provider's own if it is unknown."""
     if reason.lower() == "error":
-        raise ModelError("dropped", f"{provider} broke its reply off with an error.")
+        raise ModelError("dropped", f"{provider} broke off its reply with an error.")
     known = _FINISHES.get(reason.lower())
     return known or "stop", "" if known else reason[:100]
 
@@ -103,7 +103,7 @@ Chunk: TypeAlias = TextDelta | Final
 class Model(Protocol):
     """Anything that answers a request with a stream of chunks, ending in one `Final`.
 
-    `stream` raises `ModelError` for what can go wrong in the world. Closing the generator stops the generation.
+    `stream` raises `ModelError` for external failures. Closing the generator stops the generation.
     """
 
     def stream(self, request: Request) -> AsyncGenerator[Chunk, None]: ...
@@ -111,7 +111,7 @@ class Model(Protocol):
 
 @runtime_checkable
 class Counts(Protocol):
-    """A model that counts with its own tokenizer. Models without it are estimated; see `tokens`."""
+    """A model that counts with its own tokenizer. For other models, tokens are estimated; see `estimate_request`."""
 
     async def count(self, request: Request) -> int: ...
 
@@ -144,15 +144,15 @@ FIXES: dict[ErrorKind, str] = {
     "quota": "Add credit at the provider, or choose another model.",
     "not_found": "Check the model's name against the provider's list.",
     "bad_request": "Change the request as the provider says, or choose another model.",
-    "context_length": "Shorten what the step is given, or choose a model with a larger window.",
+    "context_length": "Shorten the step's input, or choose a model with a larger window.",
     "rate": "Wait and retry the step, or run fewer steps at once.",
     "overloaded": "Wait and retry the step, or choose another model.",
     "server": "Retry the step; if it persists, look at the provider's status page.",
-    "network": "Check the connection and the provider's address, then retry the step.",
-    "timeout": "Retry the step, or raise the time-out.",
+    "network": "Check the connection and the provider's URL, then retry the step.",
+    "timeout": "Retry the step, or raise the timeout.",
     "dropped": "Retry the step.",
     "too_large": "Choose another model, or raise `reply` in [limits] if replies of that size are expected.",
-    "tools_unsupported": "Choose a model that can call tools, or take the tools out of the step.",
+    "tools_unsupported": "Choose a model that can call tools, or remove the tools from the step.",
     "not_installed": "Install what is missing and retry the step.",
 }
 
@@ -193,19 +193,19 @@ def messages_of(effect: AskModel) -> tuple[Turn, ...]:
 
 
 class Room:
-    """How much of a reply may still come: a provider that sends without end is stopped."""
+    """How much of a reply may still arrive: a provider that sends endlessly is stopped."""
 
     def __init__(self, limit: int, provider: str) -> None:
         self._limit = self._left = limit
         self._provider = provider
 
     def take(self, text: str) -> str:
-        """The text, if there was room for it."""
+        """Returns the text if there is room for it."""
         self.use(len(text.encode(errors="replace")))
         return text
 
     def begin_call(self) -> None:
-        """Another tool call: calls without any words do not come without end either."""
+        """Counts another tool call, so that a provider cannot send empty calls endlessly either."""
         self.use(64)
 
     def use(self, size: int) -> None:
@@ -218,7 +218,7 @@ _CONTRACT = "Answer with JSON only: one JSON value, no words before or after it,
 
 
 def unconstrained(request: Request) -> Request:
-    """The request without a schema that the provider enforces: the model is asked in words to follow it."""
+    """The request without a schema that the provider enforces: the prompt asks the model to follow it."""
     words = _CONTRACT + msgspec.json.encode(request.schema).decode()
     system, turns = system_and_turns(request.messages)
     messages = (Turn("system", f"{system}\n\n{words}".strip()), *turns)
@@ -226,7 +226,7 @@ def unconstrained(request: Request) -> Request:
 
 
 def call_of(call_id: str, name: str, raw: str) -> ToolCall:
-    """A tool call from the arguments' text; what is not a JSON object is kept as it came."""
+    """A tool call from its arguments as text; anything that is not a JSON object is kept as it came."""
     if not raw.strip():
         return ToolCall(call_id, name)
     try:
@@ -239,7 +239,7 @@ def call_of(call_id: str, name: str, raw: str) -> ToolCall:
 
 
 def system_and_turns(messages: Sequence[Turn]) -> tuple[str, Sequence[Turn]]:
-    """Parts the leading system message from the rest."""
+    """Separates the leading system message from the rest."""
     if messages and messages[0].role == "system":
         return messages[0].text, messages[1:]
     return "", messages
@@ -274,11 +274,11 @@ def estimate_request(request: Request) -> TokenEstimate:
     return TokenEstimate(likely + overhead // 2, upper + overhead)
 
 
-# --- keys in texts ---------------------------------------------------------------------------------------
+# --- keys in text ---------------------------------------------------------------------------------------
 
 MASK = "[removed]"
 
-# Providers quote a refused key in their errors, often with its middle starred out; neither form is to be kept.
+# Providers quote a refused key in their errors, often with its middle starred out; neither form may be kept.
 _KEY_SHAPED = re.compile(r"\b(?:sk|pk|rk|gsk|xai)[-_][A-Za-z0-9_*.\-]{8,}|(?<=[Bb]earer )[^\s\"',}]+")
 
 

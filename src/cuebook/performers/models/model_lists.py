@@ -1,6 +1,6 @@
-"""Which models the providers say they offer: their own lists, asked for shortly and remembered for a while.
+"""The models that providers offer, according to their own lists, which are fetched and cached for a while.
 
-Never waits for long: what did not come in time is there the next time.
+It never waits for long: a list that does not arrive in time is available the next time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from cuebook.performers.models.providers import EMBEDDED, Access, Providers
 from cuebook.system.network import is_loopback
 
 _LIFE = 300.0
-"""Seconds for which a list is good."""
+"""Seconds for which a list is valid."""
 _AGAIN = 15.0
 """Seconds after which a provider that did not answer is asked again."""
 _PATIENCE = 1.0
-"""Seconds that someone who wants the lists waits for those that are still to come."""
+"""Seconds to wait for lists that have not arrived yet."""
 _TIMEOUT = 5.0
 _MOST_BYTES = 8 << 20
 _MOST_MODELS = 2_000
@@ -37,7 +37,7 @@ _NOT_FOR_CHAT = re.compile(
     r"|(^|[-/])(babbage|davinci|curie|ada)([-:]|$)|-instruct-0914|speech|video|ocr",
     re.IGNORECASE,
 )
-"""Names of models that make or read something else than text, or answer no chat."""
+"""Names of models that are not for text, or not for chat."""
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class Offers:
         self._coming: dict[str, Future[Offer]] = {}
 
     def listed(self, patience: float | None = None) -> list[Offer]:
-        """The models of each usable provider, as far as they are known now or after so many seconds."""
+        """The models of each usable provider, if they are known now or arrive within `patience` seconds."""
         wanted = [one.name for one in self._providers.available() if one.usable]
         with self._lock:
             coming = [found for name in wanted if (found := self._asked(name)) is not None]
@@ -83,7 +83,7 @@ class Offers:
             return None
         if name not in self._coming:
             coming = self._coming[name] = Future()
-            # Not a thread of a pool, which would be waited for when the process ends.
+            # Not a pool thread, because the process would wait for it at exit.
             threading.Thread(target=self._fetch, args=(name, access, coming), daemon=True).start()
         return self._coming[name]
 
@@ -102,12 +102,12 @@ class Offers:
         if kept is not None:
             return kept[2]
         if self._providers.access(name) is None:
-            return Offer(name, reason="was brought by the project, so it was not asked what it offers")
-        return Offer(name, reason="has not said yet what it offers")
+            return Offer(name, reason="comes from the project, so it was not asked for its models")
+        return Offer(name, reason="has not listed its models yet")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A key is for the server that it was set up for, and for no other."""
+    """A key must not be sent to any server except the configured one."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
@@ -134,7 +134,7 @@ def _fetched(name: str, access: Access) -> Offer:
 
 
 def _chat_models(answer: Any) -> list[str]:
-    """The names of models that a conversation can be had with, in order, each once."""
+    """The names of chat models, sorted and without duplicates."""
     entries: Iterable[Any] = answer.get("data") or answer.get("models") or [] if isinstance(answer, dict) else answer
     names = [str(one.get("id") or one.get("name") or "") for one in entries if isinstance(one, dict) and _is_chat(one)]
     plain = [name for name in names if name and name.isprintable() and len(name) <= 200]

@@ -1,6 +1,6 @@
-"""Performs `AskModel`: finds the model, sees that the request fits, streams, tries again, counts the cost.
+"""Performs `AskModel`: finds the model, checks that the request fits, streams the reply, retries, and counts the cost.
 
-It knows no provider's protocol and no dialect. What goes wrong in the world becomes a `Failed` with a stable code.
+It does not know any provider's protocol or any dialect. External failures become a `Failed` with a stable code.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from cuebook.performers.models.retries import DEFAULT_RETRIES, Retries
 MAX_TOKENS = 16_384
 
 _ROOM = 1_024
-"""Tokens of output worth keeping free; with less left by the cautious estimate of the input, the likely one is used."""
+"""Output tokens worth keeping free. If the upper estimate of the input leaves fewer, the likely estimate is used."""
 
 _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?```", re.DOTALL)
 
 _MANY = 10**9
-"""Tokens by which it is found out whether a model costs anything: beyond every step of a price."""
+"""A number of tokens beyond every price tier, to find out whether a model costs anything."""
 
 _SAID = 300
-"""Characters of a refusal that are in its message."""
+"""Characters of a refusal that its message quotes."""
 
 _CODES: dict[ErrorKind, str] = {
     "auth": "model_auth",
@@ -84,7 +84,7 @@ class _Heard(msgspec.Struct):
     pieces: list[str] = []
     final: Final | None = None
     stopped: bool = False
-    """By the watch."""
+    """Whether the watch stopped it."""
 
     @property
     def text(self) -> str:
@@ -111,7 +111,7 @@ class ModelPerformer:
         self._draw = draw
         self._clock = clock
         self._elsewhere: set[tuple[str, str]] = set()
-        """Runs with the providers that their owner was told a playbook chose."""
+        """The runs and providers that a warning was already given for."""
         self._refused: set[tuple[str, bytes]] = set()
         """Models, each with a schema that its provider would not enforce."""
 
@@ -130,7 +130,7 @@ class ModelPerformer:
         return Estimate(size.upper, output, self._most(resolved, facts, size.upper, output))
 
     def is_free(self, effect: AskModel, settings: Settings) -> bool:
-        """Whether the price of the model is known, and nothing."""
+        """Whether the price of the model is known to be zero."""
         try:
             resolved, facts = self._found(effect, settings)
         except BadInput:
@@ -138,9 +138,9 @@ class ModelPerformer:
         return self._most(resolved, facts, _MANY, _MANY) == 0.0
 
     async def describe(self, effect: AskModel, settings: Settings) -> Description:
-        """The model by its full name, whichever way the playbook wrote it: rules are about that."""
+        """Names the model in full, however the playbook wrote it, because rules match full names."""
         name = settings.asked(effect.model)
-        with suppress(BadInput):  # performing it says what is wrong
+        with suppress(BadInput):  # performing it reports what is wrong
             name = self._providers.full_name(name, settings.model)
         return Description((Action("model", name, reads_only=True),), f"Ask {name}")
 
@@ -149,7 +149,7 @@ class ModelPerformer:
             resolved, facts = self._found(effect, call.settings)
         except BadInput as error:
             return Failed.of(error)
-        self._tell_elsewhere(effect, call, resolved)
+        self._warn_elsewhere(effect, call, resolved)
         try:
             request = await self._fitted(effect, call.settings, resolved, facts)
         except _TooLong as long:
@@ -160,11 +160,11 @@ class ModelPerformer:
             async with asyncio.timeout(effect.timeout):
                 return await self._answered(effect, request, resolved, facts, call)
         except TimeoutError:
-            message = f"{resolved.name} had not answered after {effect.timeout:g} s."
+            message = f"{resolved.name} did not answer within {effect.timeout:g} s."
             return Failed("timeout", message, "Give it more time, or ask for less.", retryable=True)
 
-    def _tell_elsewhere(self, effect: AskModel, call: Call, resolved: Resolved) -> None:
-        """A playbook that spends on a key which is not that of its run's model is warned of, once in a run."""
+    def _warn_elsewhere(self, effect: AskModel, call: Call, resolved: Resolved) -> None:
+        """Warns once per run about a playbook that uses a different key than the run's own model."""
         warned = (call.run, resolved.provider)
         own = call.settings.model.partition("/")[0]
         if not effect.model or resolved.provider == own or warned in self._elsewhere:
@@ -173,7 +173,7 @@ class ModelPerformer:
             self._elsewhere.add(warned)
             call.warn(
                 "other_provider",
-                f"The playbook itself chose {resolved.name}: it is asked with your key for {resolved.provider}, besides"
+                f"The playbook itself chose {resolved.name}, which uses your key for {resolved.provider}, in addition to"
                 f" the run's own model {call.settings.model}.",
             )
 
@@ -199,8 +199,8 @@ class ModelPerformer:
                     call.reset()
                     call.warn(
                         "reply_dropped",
-                        f"The reply of {resolved.name} broke off after {len(heard.text)} characters and was asked for"
-                        " again; what the lost part cost is not in the total.",
+                        f"The reply of {resolved.name} broke off after {len(heard.text)} characters and was"
+                        " requested again; the cost of the lost part is not included in the total.",
                     )
                 reason = masked(error.message, self._providers.secrets())[:_SAID]
                 call.note("model_attempt", {"number": retry + 2, "of": self._retries.attempts, "reason": reason})
@@ -213,11 +213,11 @@ class ModelPerformer:
         return _judged(effect, outcome, resolved, request.max_tokens, call)
 
     def _without_schema(self, request: Request, resolved: Resolved, call: Call, error: ModelError) -> Request:
-        """The request for a provider that would not enforce its schema: it is asked in words instead, now and later."""
+        """The request for a provider that does not enforce its schema: from now on the prompt asks for it instead."""
         self._refused.add(_schema_of(resolved, request))
         call.warn(
             "schema_refused",
-            f"{resolved.name} does not enforce the step's schema, so it was asked in words to follow it; the reply is"
+            f"{resolved.name} does not enforce the step's schema, so the prompt asks it to follow it; the reply is"
             f" checked anyway. {masked(error.message, self._providers.secrets())[:500]}",
         )
         return unconstrained(request)
@@ -237,7 +237,7 @@ class ModelPerformer:
                             heard.final = chunk
                             break
                         room.take(chunk.text)
-                        if not _went_on(chunk, call, heard):
+                        if not _emitted(chunk, call, heard):
                             return
         except TimeoutError:
             raise ModelError(
@@ -261,14 +261,12 @@ class ModelPerformer:
         usage = self._usage(resolved, facts, tokens, final.cost)
         finish = "watch" if heard.stopped else final.finish
         if final.unknown:
-            call.warn(
-                "unknown_finish", f"{resolved.name} ended its reply for a reason that is not known: {final.unknown}."
-            )
+            call.warn("unknown_finish", f"{resolved.name} ended its reply for an unknown reason: {final.unknown}.")
         model = f"{resolved.provider}/{final.model}" if final.model else resolved.name
         return Reply(Text(heard.text), final.calls, model, finish, usage, seconds, retries)
 
     async def _fitted(self, effect: AskModel, settings: Settings, resolved: Resolved, facts: Facts) -> Request:
-        """The request with as much output as there is room for. Raises where the input alone does not fit."""
+        """The request with as much output as there is room for. Raises `_TooLong` if the input alone does not fit."""
         request = _request(effect, settings, resolved, _wanted(effect, settings))
         if request.schema is not None and _schema_of(resolved, request) in self._refused:
             request = unconstrained(request)
@@ -357,7 +355,7 @@ def _is_embedded(resolved: Resolved) -> bool:
     return resolved.provider == "local" and resolved.window is not None
 
 
-def _went_on(chunk: TextDelta, call: Call, heard: _Heard) -> bool:
+def _emitted(chunk: TextDelta, call: Call, heard: _Heard) -> bool:
     if not chunk.text:
         return True
     heard.pieces.append(chunk.text)
@@ -371,15 +369,15 @@ def _too_long(resolved: Resolved, long: _TooLong) -> Failed:
     about = "" if long.exact else "about "
     return Failed(
         "context_too_long",
-        f"The input has {about}{long.needed:,} tokens, and {resolved.name} holds {long.window:,} with its reply.",
-        "Shorten what the step is given, or choose a model with a larger window.",
+        f"The input has {about}{long.needed:,} tokens, but {resolved.name} has room for only {long.window:,}, including its reply.",
+        "Shorten the step's input, or choose a model with a larger window.",
         False,
         {"input_tokens": long.needed, "window": long.window, "exact": long.exact, "model": resolved.name},
     )
 
 
 def _names_schema(error: ModelError) -> bool:
-    """Whether a provider refused a request for its schema, and not for that of a tool."""
+    """Whether a provider refused a request because of its schema, and not because of a tool's."""
     if error.kind != "bad_request":
         return False
     words = error.message.lower()
@@ -388,7 +386,7 @@ def _names_schema(error: ModelError) -> bool:
 
 
 def _without_fence(reply: Reply) -> Reply:
-    """The JSON alone, where a model that was asked for it in words put it into a code fence."""
+    """The JSON without the code fence that a model may put around it."""
     found = _FENCED.fullmatch(reply.text.strip())
     return msgspec.structs.replace(reply, content=Text(found[1])) if found else reply
 
@@ -405,7 +403,7 @@ def _judged(effect: AskModel, reply: Reply, resolved: Resolved, max_tokens: int,
     if reply.finish == "filter":
         said = reply.text.strip()
         words = f"{resolved.name} refused to answer{f': {said[:_SAID]}' if said else ', and gave no reason'}"
-        return _failed_reply(REFUSED, words, "Change what it is asked, or choose another model.", reply)
+        return _failed_reply(REFUSED, words, "Change the prompt, or choose another model.", reply)
     cut = f" It was cut at {max_tokens} tokens." if reply.finish == "length" else ""
     if reply.finish != "watch" and not reply.calls and not reply.text.strip():
         words = f"The reply of {resolved.name} is empty.{cut}"
@@ -431,7 +429,7 @@ def _judged(effect: AskModel, reply: Reply, resolved: Resolved, max_tokens: int,
 
 
 def _wrong(effect: AskModel, reply: Reply) -> str:
-    """How the reply does not match the schema; a turn that calls tools, or that was stopped, need not."""
+    """How the reply violates the schema. A turn that calls tools or was stopped does not have to match it."""
     if effect.schema is None or reply.calls or reply.finish == "watch":
         return ""
     from cuebook.formats.schema import flaws, mismatches

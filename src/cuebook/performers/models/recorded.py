@@ -1,7 +1,7 @@
-"""A model that is recorded once and replayed for ever, from a file of JSON lines (a cassette).
+"""A model whose replies are recorded once and then replayed from a file of JSON lines (a cassette).
 
-A request is known by its digest. Requests hold no keys, and values that must not be kept are masked in both
-the request and the reply before anything is written.
+A request is identified by its digest. Requests contain no keys, and sensitive values are masked in both the request and
+the reply before anything is written.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Mode = Literal["auto", "record", "replay"]
 
 
 class NotRecorded(BadInput):
-    """The cassette holds no reply to this request."""
+    """The cassette contains no reply to this request."""
 
     code = "not_recorded"
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One recorded call. The request is there for people to read; its digest is what counts."""
+    """One recorded call. The request is there for people to read; only its digest counts."""
 
     digest: str
     request: dict[str, Any]
@@ -37,16 +37,16 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RecordedModel:
-    """Wraps a model and keeps what it said, or replays what was kept.
+    """Wraps a model and records its replies, or replays recorded ones.
 
-    - `replay` never asks the model, which may be left out; a request that is not on the cassette is `NotRecorded`.
+    - `replay` never asks the model, which may be omitted; a request that is not on the cassette raises `NotRecorded`.
     - `record` asks the model every time and writes a new cassette.
-    - `auto` replays what is there and records what is not; without a model it is `replay`.
+    - `auto` replays recorded requests and records new ones; without a model it is the same as `replay`.
 
-    A request that was recorded several times is replayed in that order, and then with its last reply again and
-    again. A call that failed is not kept: a wrong key or a busy server is nothing that a model said. `strip` gives
-    values to mask, such as names or addresses; keys are masked by their shape as well. With `keep_stopped`, a reply that
-    its listener stopped is kept as far as it went: who watches a reply stops it at the same place each time.
+    The replies to a request that was recorded several times are replayed in order; the last one is then repeated. A
+    failed call is not recorded: a wrong key or a busy server is not a reply of the model. `strip` lists values to mask,
+    such as names or addresses; keys are also masked by their shape. With `keep_stopped`, the beginning of a reply that
+    was stopped is recorded, because a watch stops it at the same place each time.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class RecordedModel:
         keep_stopped: bool = False,
     ) -> None:
         if mode == "record" and model is None:
-            raise BadInput("A cassette cannot be recorded without a model.", fix="Give the model to record.")
+            raise BadInput("A cassette cannot be recorded without a model.", fix="Pass the model to record.")
         self.path = Path(path)
         self._model = None if mode == "replay" else model
         self._strip = tuple(strip)
@@ -89,7 +89,7 @@ class RecordedModel:
         return sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
 
     async def _recorded(self, model: Model, request: Request, digest: str) -> AsyncGenerator[Chunk, None]:
-        """Passes the chunks on as they come. A call that failed is not kept."""
+        """Passes on the chunks as they arrive. A failed call is not recorded."""
         chunks: list[Chunk] = []
         asked = self._clean(msgspec.to_builtins(request))
         async with aclosing(model.stream(request)) as stream:
@@ -123,10 +123,10 @@ class RecordedModel:
                 line = decoder.decode(raw)
             except msgspec.MsgspecError as error:
                 raise BadInput(
-                    f"{self.path}:{number} is not a line of a cassette: {error}.",
+                    f"{self.path}:{number} is not a valid cassette line: {error}.",
                     fix="Remove the line, or delete the file and record it again.",
                 ) from None
-            if line.chunks and isinstance(line.chunks[-1], Final):  # earlier versions kept failures, too
+            if line.chunks and isinstance(line.chunks[-1], Final):  # earlier versions also recorded failures
                 self._lines.setdefault(line.digest, []).append(line)
 
     def _keep(self, line: Line) -> None:
@@ -146,7 +146,7 @@ class RecordedModel:
         return value
 
     def _clean_chunks(self, chunks: list[Chunk]) -> list[Chunk]:
-        """A value may lie across two chunks, so it is looked for in the whole text."""
+        """A value may span two chunks, so the whole text is searched."""
         kept: list[Chunk] = [c for c in chunks if isinstance(c, Final) or c.text]
         whole = "".join(c.text for c in kept if isinstance(c, TextDelta))
         clean: list[Chunk]
@@ -161,6 +161,6 @@ class RecordedModel:
         last = self._clean(request.messages[-1].text) if request.messages else ""
         shown = last if len(last) <= 80 else last[:80] + "…"
         return NotRecorded(
-            f"{self.path} holds no reply of {request.model} to {shown!r} (request {digest[:12]}).",
-            fix="Record it: run once with the real model, giving it and mode='auto' to RecordedModel.",
+            f"{self.path} contains no reply of {request.model} to {shown!r} (request {digest[:12]}).",
+            fix="Record it: run once with the real model, passing it and mode='auto' to RecordedModel.",
         )

@@ -1,4 +1,4 @@
-"""A model with scripted replies, for tests. It costs nothing, waits for nothing and keeps every request.
+"""A model with scripted replies, for tests. It costs nothing, does not wait, and keeps every request.
 
 model = ScriptedModel(["Paris", Says("", calls=(ToolCall("1", "search", {"q": "x"}),))])
 providers = Providers.only(model)
@@ -36,32 +36,32 @@ class ScriptEnded(CuebookError):
 
 
 class Says(msgspec.Struct, frozen=True):
-    """One reply in a script, with everything about it that a test may want to choose."""
+    """One reply in a script, with every detail that a test may want to choose."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     finish: Finish | None = None
-    """Otherwise `tool_calls` where there are calls, else `stop`."""
+    """By default `tool_calls` if there are calls, otherwise `stop`."""
     tokens: Tokens | None = None
-    """Otherwise estimated from the texts."""
+    """By default estimated from the text."""
     no_tokens: bool = False
-    """The provider does not count."""
+    """The provider does not report tokens."""
     cost: float | None = None
     """Dollars that the provider reports."""
     model: str = ""
     """The name of the model that it reports."""
     chunk: int | None = None
-    """Characters in a chunk; otherwise the script's."""
+    """Characters per chunk; by default as many as for the whole script."""
     drop_after: int | None = None
     """The stream breaks off after this many characters."""
     wait_for: asyncio.Event | None = None
-    """Nothing is said before this is set."""
+    """The reply waits until this is set."""
     pause_at: int | None = None
-    """With `wait_for`: it waits there, after this many characters, and not at the beginning."""
+    """With `wait_for`: the reply waits after this many characters instead of at the beginning."""
 
 
 Line: TypeAlias = str | Says | ModelError
-"""A reply: a text, a reply with details, or the error that is raised instead."""
+"""A reply: a string, a reply with details, or an error to raise instead."""
 
 Script: TypeAlias = Callable[[Request], Line | Awaitable[Line]]
 
@@ -69,8 +69,8 @@ Script: TypeAlias = Callable[[Request], Line | Awaitable[Line]]
 class ScriptedModel:
     """Answers from a list, one reply for each request, or with a function of the request.
 
-    `requests` keeps what was asked, in order. `chunk` is how many characters stream at a time; none streams each
-    reply in one piece. With `cycle`, a list begins again at its end; otherwise that raises `ScriptEnded`.
+    `requests` contains all requests in order. `chunk` is how many characters stream at a time; None streams each reply
+    in one piece. With `cycle`, a list starts over at its end; otherwise that raises `ScriptEnded`.
     """
 
     def __init__(self, script: Iterable[Line] | Script, *, chunk: int | None = None, cycle: bool = False) -> None:
@@ -112,7 +112,7 @@ class ScriptedModel:
             return self._lines[turn]
         raise ScriptEnded(
             f"The scripted model has {len(self._lines)} replies and was asked for one more.",
-            fix="Add a reply to the script, or see why the playbook asks again.",
+            fix="Add a reply to the script, or check why the playbook asks again.",
         )
 
     async def _said(self, says: Says) -> AsyncGenerator[Chunk, None]:

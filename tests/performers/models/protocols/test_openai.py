@@ -200,7 +200,7 @@ async def test_a_server_that_is_not_there_is_a_network_failure() -> None:
     assert (failed.code, failed.retryable) == ("model_network", True)
 
 
-async def test_a_wrong_key_is_told_without_the_key() -> None:
+async def test_the_error_for_a_wrong_key_does_not_contain_the_key() -> None:
     said = f"Incorrect API key provided: {KEY}. Also seen as sk-test*****ghij."
     refused = Answer(status=401, body={"error": {"message": said, "code": "invalid_api_key"}})
     async with ProviderServer(refused) as server:

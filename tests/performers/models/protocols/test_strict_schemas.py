@@ -1,4 +1,4 @@
-"""What is sent in a provider's strict mode obeys the rules that the provider publishes; what cannot is asked for in words."""
+"""Schemas in strict mode obey the rules that the provider publishes; other schemas go into the prompt."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def refusing(message: str, protocol: str = "openai") -> Answer:
 
 
 @pytest.mark.parametrize("protocol", ["openai", "anthropic"])
-async def test_a_schema_that_is_refused_is_asked_for_in_words_and_that_is_told(protocol: str) -> None:
+async def test_a_refused_schema_moves_to_the_prompt_with_a_warning(protocol: str) -> None:
     said = REFUSAL if protocol == "openai" else "output_config.format.schema: too complex"
     observer, sleeper = Observer(), Sleeper()
     effect = AskModel(prompt="x", schema=thing(a=TEXT))
@@ -216,7 +216,7 @@ async def test_a_schema_is_given_up_once_and_a_refused_tool_or_prompt_is_a_failu
         (thing(a={"type": "string", "pattern": "^(a+)+$"}), json.dumps({"a": "a" * 10_000 + "!"}), "$.a: 'aaaa"),
         (nested_alternatives(40), "1", "it takes too many steps"),
         ({"$ref": "#"}, "{}", "it has a circular reference"),
-        ({"$ref": "https://example.com/a.json"}, "{}", "does not lead to a part of the schema"),
+        ({"$ref": "https://example.com/a.json"}, "{}", "does not point into the schema"),
     ],
 )  # fmt: skip
 async def test_no_schema_keeps_the_check_of_a_reply_busy(schema: dict[str, Any], reply: str, words: str) -> None:

@@ -1,4 +1,4 @@
-"""Server-sent events out of bytes, and what a provider's server may answer instead."""
+"""Server-sent events decoded from bytes, and other answers of a provider's server."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The protocols of providers, and what they share: the HTTP transport and schemas in strict mode."""
+"""The protocols of providers, and the parts that they share: the HTTP transport and schemas in strict mode."""

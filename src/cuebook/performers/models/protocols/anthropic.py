@@ -1,6 +1,6 @@
 """Models behind Anthropic's Messages protocol.
 
-It turns a request into that protocol and its stream into chunks. It does not retry, price or choose.
+It converts a request to that protocol and its stream to chunks. Retries, prices and choices are handled elsewhere.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from cuebook.performers.models.retries import DEFAULT_TIMEOUTS, Timeouts
 BASE_URL = "https://api.anthropic.com"
 
 _VERSION = "2026-10-21"
-"""The version of the protocol that requests are written in."""
+"""The version of the protocol that requests use."""
 
 REPLY_TOOL = "final_reply"
 
-# These came before structured output and are asked for it through a tool that they must call.
+# These models predate structured output, so they return it through a tool that they must call.
 _BEFORE_OUTPUT_FORMAT = (
     "claude-2",
     "claude-3",
@@ -109,7 +109,7 @@ class AnthropicMessages:
 
 
 def request_body(request: Request, *, native_schema: bool) -> dict[str, Any]:
-    """What the provider is sent. The stable beginning is marked for the provider's cache."""
+    """The body that the provider receives. The stable beginning is marked for the provider's cache."""
     strict = strict_form(request.schema, ANTHROPIC) if request.schema is not None and native_schema else None
     if native_schema and request.schema is not None and strict is None:
         request = unconstrained(request)
@@ -144,7 +144,7 @@ def request_body(request: Request, *, native_schema: bool) -> dict[str, Any]:
         tools[-1] = {**tools[-1], **_CACHED}
     if tools:
         body["tools"] = tools
-    # With tools, a next request is likely, and all of this one is its beginning. Without, the last turn may be replaced.
+    # With tools, another request that begins with this one is likely. Without tools, the last turn may be replaced.
     last = -1 if request.tools else -2
     if len(messages) >= -last:
         messages[last]["content"][-1] = {**messages[last]["content"][-1], **_CACHED}
@@ -156,7 +156,7 @@ def request_body(request: Request, *, native_schema: bool) -> dict[str, Any]:
 
 
 def _object(schema: dict[str, Any]) -> dict[str, Any]:
-    """A tool's input is an object; any other reply travels inside one."""
+    """A tool's input is an object; any other reply is wrapped in one."""
     if not _is_wrapped(schema):
         return tool_parameters(schema)
     definitions: dict[str, Any] = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
@@ -169,7 +169,7 @@ def _is_wrapped(schema: dict[str, Any]) -> bool:
 
 
 def reply_through_tool(final: Final, *, wrapped: bool) -> tuple[str, Final]:
-    """The structured reply out of the call that carried it, and the end of the stream without that call."""
+    """The structured reply from the call that carried it, and the end of the stream without that call."""
     replies = [call for call in final.calls if call.name == REPLY_TOOL]
     if not replies:
         return "", final
@@ -182,7 +182,7 @@ def reply_through_tool(final: Final, *, wrapped: bool) -> tuple[str, Final]:
 
 
 def _turns(messages: Sequence[Turn]) -> list[dict[str, Any]]:
-    """Alternating turns: neighbours of one role are joined, as the protocol wants a call's results in one turn."""
+    """Alternating turns: adjacent ones of the same role are joined, because a call's results must be in one turn."""
     turns: list[dict[str, Any]] = []
     for message in messages:
         role = "assistant" if message.role == "assistant" else "user"
@@ -200,7 +200,7 @@ def _content(message: Turn) -> list[dict[str, Any]]:
     if message.role == "tool":
         result = {"type": "tool_result", "tool_use_id": message.call_id, "content": message.text}
         return [{**result, "is_error": True} if message.is_error else result]
-    # The protocol rejects empty texts and an assistant's text that ends in whitespace.
+    # The protocol rejects empty text, and assistant text that ends in whitespace.
     text = message.text.rstrip() if message.role == "assistant" else message.text
     content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text.strip() else []
     for call in message.calls:
@@ -210,7 +210,7 @@ def _content(message: Turn) -> list[dict[str, Any]]:
 
 
 class _Reading:
-    """What has been read of a stream so far."""
+    """The parts of a stream that have been read so far."""
 
     def __init__(self, room: Room, *, through_tool: bool) -> None:
         self._room = room
@@ -242,7 +242,7 @@ class _Reading:
 
     def _delta(self, index: int, delta: dict[str, Any]) -> str:
         if delta.get("type") == "text_delta":
-            # Before a forced call some models chat; that is not a part of the structured reply.
+            # Some models chat before a forced call; that is not part of the structured reply.
             text = self._room.take(text_in(delta, "text"))
             return "" if self.through_tool else text
         if delta.get("type") == "input_json_delta" and index in self._tools:

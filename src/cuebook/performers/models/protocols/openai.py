@@ -1,6 +1,6 @@
-"""Models behind the OpenAI chat-completions protocol: OpenAI itself, OpenRouter, Ollama, and servers a user names.
+"""Models behind the OpenAI chat-completions protocol: OpenAI itself, OpenRouter, Ollama, and custom servers.
 
-It turns a request into that protocol and its stream into chunks. It does not retry, price or choose.
+It converts a request to that protocol and its stream to chunks. Retries, prices and choices are handled elsewhere.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class OpenAICompatible:
     ) -> None:
         self.provider = provider
         self._newer_limit = newer_limit
-        """OpenAI's newer models refuse `max_tokens`; most other servers know nothing else."""
+        """OpenAI's newer models refuse `max_tokens`; most other servers accept nothing else."""
         self._ask_cost = ask_cost
         headers = headers or {}
         self._endpoint = Endpoint(
@@ -112,7 +112,7 @@ class OpenAICompatible:
 
 
 class _Reading:
-    """What has been read of a stream so far."""
+    """The parts of a stream that have been read so far."""
 
     def __init__(self, room: Room) -> None:
         self._room = room
@@ -136,7 +136,7 @@ class _Reading:
         return self._room.take(text_in(delta, "content") or refusal)
 
     def _add(self, call: dict[str, Any]) -> None:
-        # Some servers leave the index out and send each call whole.
+        # Some servers omit the index and send each call in one piece.
         given = count_in(call, "index")
         index = len(self._parts) if given is None else given
         if index not in self._parts:
@@ -180,7 +180,7 @@ class _Reading:
         )
 
     def _cost(self) -> float | None:
-        """OpenRouter's own field; with a provider key of the user's, the upstream's charge comes on top."""
+        """OpenRouter's own field. With the user's own provider key, the upstream charge is added."""
         cost = self._usage.get("cost")
         if not isinstance(cost, int | float):
             return None

@@ -1,8 +1,8 @@
-"""A JSON Schema in the form that a provider's strict mode takes.
+"""Converts a JSON Schema to the form that a provider's strict mode accepts.
 
-The rules are those that OpenAI and Anthropic publish for structured outputs. A keyword that only narrows a value and is not
-supported is left out and named in the description instead, because the reply is checked against the whole schema afterwards.
-A schema that the strict form could say only by forbidding more than its author does has no such form.
+The rules are those that OpenAI and Anthropic publish for structured outputs. An unsupported keyword that only narrows a
+value moves to the description, because the reply is checked against the whole schema afterwards. If the strict form
+would forbid more than the schema does, there is none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 _ANNOTATIONS = ("description", "title")
-"""Keywords that describe and do not constrain. Any other unknown keyword is left out."""
+"""Keywords that describe but do not constrain. Any other unknown keyword is left out."""
 
 _COMBINED = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
 
@@ -27,10 +27,10 @@ _NARROWS: dict[str, tuple[str, ...]] = {
 _NARROWS["integer"] = _NARROWS["number"]
 
 _NARROWING = frozenset((*_COMBINED, *(name for names in _NARROWS.values() for name in names)))
-"""Keywords that only forbid: a schema without them allows all that it did with them."""
+"""Keywords that only forbid: a schema without them still allows everything that it allowed with them."""
 
 _STRUCTURE = ("patternProperties", "prefixItems", "additionalItems", "$dynamicRef", "$recursiveRef")
-"""Keywords for which no strict form has words."""
+"""Keywords that no strict form can express."""
 
 _OF_STRING = frozenset(("pattern", "format"))
 _OF_NUMBER = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"))
@@ -46,22 +46,22 @@ class Rules(msgspec.Struct, frozen=True):
     """Narrowing keywords that are supported."""
     formats: frozenset[str]
     optional: int
-    """Properties that need not be required, in all."""
+    """The maximum number of optional properties, in total."""
     recursive: bool
     object_root: bool
     unions: int | None = None
-    """Places with alternatives, in all."""
+    """The maximum number of unions, in total."""
     fewest_items: tuple[int, ...] | None = None
     """The values that `minItems` may have; None for any."""
     depth: int | None = None
-    """Objects and arrays within each other."""
+    """The maximum nesting depth of objects and arrays."""
     properties: int | None = None
     values: int | None = None
-    """Values of all enumerations."""
+    """The maximum number of enumerated values, in total."""
     long_enum: tuple[int, int] | None = None
-    """An enumeration of texts with more values than the first may have no more characters than the second."""
+    """A string enumeration with more values than the first number may have at most the second number of characters."""
     characters: int | None = None
-    """Of names of properties and definitions, and of enumerated values."""
+    """The maximum number of characters in names of properties and definitions, and in enumerated values."""
 
 
 OPENAI = Rules(
@@ -93,7 +93,7 @@ class _Inexpressible(Exception):
 
 
 def strict_form(schema: dict[str, Any], rules: Rules) -> dict[str, Any] | None:
-    """The schema as the strict mode takes it, or None where it has no such form."""
+    """The schema in strict form, or None if it has no such form."""
     try:
         return _Writing(schema, rules).written()
     except (_Inexpressible, RecursionError):
@@ -167,7 +167,7 @@ class _Writing:
     def _object(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
         properties, required = _table(schema, "properties"), schema.get("required", [])
         extra = schema.get("additionalProperties")
-        # One that names no property is a free table unless it is closed: then, and only then, it is always {}.
+        # An object without named properties is a free-form table, unless it is closed: then it is always {}.
         if extra not in (None, False) or (not properties and extra is None) or not set(required) <= set(properties):
             raise _Inexpressible
         if any(_names_properties(schema[name]) for name in _COMBINED if name in schema):
@@ -251,7 +251,7 @@ class _Writing:
         return name != "minItems" or self._rules.fewest_items is None or value in self._rules.fewest_items
 
     def _noted(self, strict: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-        """With what the author says of it, and with what could not be said otherwise."""
+        """Adds the author's annotations, and the constraints that could not be expressed otherwise."""
         mattering = (*_COMBINED, *_NARROWS.get(str(strict.get("type")), ()))
         left = {name: schema[name] for name in schema if name in mattering and name not in strict}
         words = _annotated(schema)
@@ -279,7 +279,7 @@ def _shape(schema: dict[str, Any]) -> str:
 
 
 def _literal_kind(value: Any, allowed: Any) -> str:
-    """The type under which a literal is listed; empty where the schema's own type rules it out."""
+    """The type under which a literal is listed; empty if the schema's own type rules it out."""
     if value is None:
         kind = "null"
     elif isinstance(value, bool):
@@ -307,7 +307,7 @@ def _annotated(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_own(part: Any, schema: dict[str, Any]) -> bool:
-    """Whether a part repeats the words of the schema that it was made from."""
+    """Whether a part repeats the annotations of the schema that it was made from."""
     return isinstance(part, dict) and bool(_annotated(part)) and _annotated(part) == _annotated(schema)
 
 
@@ -342,9 +342,9 @@ def _references(part: Any) -> Iterator[str]:
 
 
 def tool_parameters(schema: dict[str, Any]) -> dict[str, Any]:
-    """A tool's parameters as every provider takes them: an object at the top, and arrays that say what they hold.
+    """A tool's parameters in a form that every provider accepts: an object at the top, and arrays with `items`.
 
-    Alternatives at the top are left out; what a call gives is checked against the tool's own schema.
+    Alternatives at the top are left out; the arguments of a call are checked against the tool's own schema.
     """
     whole = {name: part for name, part in schema.items() if name not in (*_COMBINED, "enum", "const")}
     filled = _with_items({**whole, "type": "object"})
@@ -352,7 +352,7 @@ def tool_parameters(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_items(part: Any, *, names: bool = False) -> Any:
-    """`names` says that the keys are names and not keywords."""
+    """`names` means that the keys are names, not keywords."""
     if isinstance(part, list):
         return [_with_items(one) for one in part]
     if not isinstance(part, dict):

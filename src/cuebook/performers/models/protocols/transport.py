@@ -1,6 +1,6 @@
-"""One request to a remote provider: its JSON goes out, its server-sent events come in, its errors become ours.
+"""One request to a remote provider: sends JSON, receives server-sent events, and converts errors to our own.
 
-It knows HTTP and event streams; what the JSON means is for the protocols. A key is held no longer than a call.
+It handles HTTP and event streams; the protocols interpret the JSON. A key is kept only during a call.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _BY_WORD: dict[str, ErrorKind] = {
 _TOO_LONG = ("prompt is too long", "maximum context length", "context window", "too many tokens")
 
 _SHOWN = 2_000
-"""Characters of a provider's own words that are kept."""
+"""Characters of a provider's own message that are kept."""
 
 _ERROR_BYTES = 1 << 20
-"""Bytes of the body of an error that are read."""
+"""The maximum number of bytes that are read from the body of an error."""
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -74,26 +74,26 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where a provider is asked, and on which terms."""
+    """The URL of a provider, with the headers and limits for requests to it."""
 
     provider: str
     url: str
     headers: dict[str, str]
     secrets: tuple[str, ...]
-    """What no message may quote."""
+    """Values that no message may quote."""
     timeouts: Timeouts
     reply_limit: int
-    """Bytes that one event may have."""
+    """The maximum size of one event, in bytes."""
 
 
 def endpoint_url(base_url: str, path: str) -> str:
-    """The address below a base address, which may end in a slash or a query."""
+    """The URL below a base URL, which may end in a slash or a query."""
     parts = urlsplit(base_url)
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path))
 
 
 def request_headers(added: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
-    """The headers of a request. One that the user configured replaces ours, however its name is written."""
+    """The headers of a request. A header that the user configured replaces ours, regardless of case."""
     ours = {
         "Accept": "text/event-stream, application/json",
         "Accept-Encoding": "identity",
@@ -106,13 +106,13 @@ def request_headers(added: Mapping[str, str], configured: Mapping[str, str]) -> 
 
 
 async def stream_events(endpoint: Endpoint, body: dict[str, Any]) -> AsyncGenerator[Event, None]:
-    """Posts the body and yields the events of the answer. Raises `ModelError` for whatever the provider or the network does."""
+    """Posts the body and yields the events of the answer. Raises `ModelError` if the provider or the network fails."""
     content = _encoded(body)
     http = await lazy_imports.load("httpx2")
     limits = endpoint.timeouts
     client = http.AsyncClient(
         verify=system_tls(),
-        # A proxy set in the environment is not asked for this machine's own addresses.
+        # A proxy from the environment is not used for this machine's own addresses.
         trust_env=not is_loopback(urlsplit(endpoint.url).hostname or ""),
         timeout=http.Timeout(limits.total, connect=limits.connect, read=limits.idle),
         follow_redirects=True,
@@ -142,7 +142,7 @@ async def stream_events(endpoint: Endpoint, body: dict[str, Any]) -> AsyncGenera
 def _encoded(body: dict[str, Any]) -> bytes:
     try:
         return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-    except ValueError as error:  # half of a surrogate pair, or a number that JSON does not have
+    except ValueError as error:  # half of a surrogate pair, or a number that JSON does not support
         raise ModelError("bad_request", f"The request cannot be written as JSON: {error}.") from None
 
 
@@ -158,7 +158,7 @@ def json_object(endpoint: Endpoint, text: str) -> dict[str, Any]:
 
 
 def object_in(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The object under a name; empty where there is none. Servers leave things out, or write null."""
+    """The object under a name; empty if there is none. Servers omit fields, or send null."""
     value = data.get(name)
     return value if isinstance(value, dict) else {}
 
@@ -184,7 +184,7 @@ def not_a_reply(endpoint: Endpoint, reason: str) -> ModelError:
 
 
 class EventDecoder:
-    """Server-sent events out of the bytes of a response, as the HTML standard defines them. One event may have so many bytes."""
+    """Decodes server-sent events as the HTML standard defines them. `limit` is the maximum size of one event."""
 
     def __init__(self, limit: int, provider: str) -> None:
         self._limit = limit
@@ -260,7 +260,7 @@ def _kind(status: int | None, words: tuple[str, ...], text: str) -> ErrorKind:
 
 
 def _dig(body: object) -> tuple[tuple[str, ...], str, int | None]:
-    """Code words, message and status out of an error's body, which may be wrapped in `error` once or twice."""
+    """Code words, message and status from an error's body, which may be wrapped in `error` once or twice."""
     words: list[str] = []
     message, status = "", None
     while isinstance(body, dict):
@@ -277,16 +277,16 @@ def _dig(body: object) -> tuple[tuple[str, ...], str, int | None]:
 
 
 def _happened(kind: ErrorKind, status: int | None) -> str:
-    """Whether the provider would not answer, or could not."""
+    """Says whether the provider refused to answer or failed."""
     if kind == "rate":
-        return "limits how often it is asked"
+        return "limited the rate of requests"
     if kind in RETRYABLE:
         return f"failed (HTTP {status})" if status else "failed"
     return "refused the request"
 
 
 async def _refused(endpoint: Endpoint, response: Any) -> ModelError:
-    """A response with an error status, in our words."""
+    """The error for a response with an error status."""
     read = bytearray()
     async for piece in response.aiter_bytes():
         read += piece[: _ERROR_BYTES - len(read)]
@@ -303,7 +303,7 @@ async def _refused(endpoint: Endpoint, response: Any) -> ModelError:
 def error_of(
     endpoint: Endpoint, body: object, status: int | None = None, headers: Mapping[str, str] | None = None
 ) -> ModelError:
-    """The error that a body describes, of a response or in the middle of a stream."""
+    """The error that a body describes, in a response or in the middle of a stream."""
     words, message, body_status = _dig(body)
     status = body_status or status
     message = (
