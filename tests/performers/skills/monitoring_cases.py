@@ -1,4 +1,4 @@
-"""What the tools of Sentry, Datadog, Better Stack and of notifications must send, and what the services answer."""
+"""The requests of the Sentry, Datadog, Better Stack and notification tools, and the answers of the services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The services of the built-in skills as they stand on a local server, and what every request to them must carry."""
+"""The services of the built-in skills on a local server, and checks that apply to every request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which skills there are: what they were told, what they lack, and the ones that lie in files."""
+"""The available skills: their settings, their missing settings, and skills in files."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ async def test_a_skill_is_found_by_the_name_that_its_file_gives(tmp_path: Path):
     assert (await read(below(tmp_path), "style"))["instruction"] == "By its name."
 
 
-async def test_a_file_over_a_skill_that_comes_along_gives_it_words_and_leaves_its_tools(tmp_path: Path):
+async def test_a_file_for_a_built_in_skill_adds_an_instruction_and_keeps_its_tools(tmp_path: Path):
     write(tmp_path, ".sweny/skills/github", skill("github", "Label everything."))
     found = await read(below(tmp_path, environ={"GITHUB_TOKEN": "token-of-mine"}), "github")
     assert (found["name"], found["category"], found["instruction"]) == ("GitHub", "git", "Label everything.")
@@ -230,7 +230,7 @@ async def test_what_a_skill_in_a_file_requires_is_missing_until_it_is_set(tmp_pa
     assert (await read(below(tmp_path, environ={"ACME_KEY": "x"}), "acme"))["configured"]
 
 
-async def test_a_skill_that_is_nowhere_is_not_found_and_near_ones_are_told(tmp_path: Path):
+async def test_the_error_for_an_unknown_skill_suggests_similar_ones(tmp_path: Path):
     write(tmp_path, ".claude/skills/house-style", skill("house-style"))
     for wanted, near in (
         ("house-stile", "house-style"),
@@ -243,7 +243,7 @@ async def test_a_skill_that_is_nowhere_is_not_found_and_near_ones_are_told(tmp_p
         assert near in failed.fix
 
 
-async def test_a_link_that_leads_out_of_the_root_is_no_skill(tmp_path: Path):
+async def test_a_link_that_leads_out_of_the_root_is_not_a_skill(tmp_path: Path):
     outside, root = tmp_path / "outside", tmp_path / "root"
     write(outside, "style", skill("style", "From outside."))
     (root / ".claude" / "skills").mkdir(parents=True)
@@ -274,30 +274,30 @@ async def test_a_file_is_named_to_the_gate_and_a_link_that_was_swapped_in_is_ask
             "---\nname: a\nname: b\n---\nx\n",
             "S.md:3: 'name' is defined twice. Remove one of them; the first is on line 2.",
         ),
-        ("---\n- a\n---\nx\n", "its head must be names and values"),
+        ("---\n- a\n---\nx\n", "its front matter must consist of names and values"),
         ("---\ndescription: a\n---\nx\n", "S.md:1: its name is 'None'"),
         ("---\ndescription: a\nname: Not Kebab\n---\nx\n", "S.md:3: its name is 'Not Kebab'"),
         ("---\nname: a--b\n---\nx\n", "its name is 'a--b'"),
         (f"---\nname: {'a' * 65}\n---\nx\n", "its name is"),
         ("---\nname: a\n---\n\n", "neither an instruction nor an mcp server"),
-        ("---\nname: a\nmcp: {args: [x]}\n---\nx\n", "S.md:3: its mcp server needs a command or a url"),
-        ("---\nname: a\nmcp: {command: x, url: 'https://y'}\n---\nx\n", "needs a command or a url"),
-        ("---\nname: a\nmcp: {command: 3}\n---\nx\n", "not described as one"),
-        ("---\nname: a\nmcp: x\n---\nx\n", "not described as one"),
+        ("---\nname: a\nmcp: {args: [x]}\n---\nx\n", "S.md:3: its mcp server needs either a command or a url"),
+        ("---\nname: a\nmcp: {command: x, url: 'https://y'}\n---\nx\n", "needs either a command or a url"),
+        ("---\nname: a\nmcp: {command: 3}\n---\nx\n", "its mcp server is invalid"),
+        ("---\nname: a\nmcp: x\n---\nx\n", "its mcp server is invalid"),
         ("---\nname: a\nmcp: {command: x, type: http}\n---\nx\n", "is not of type 'http'"),
-        ("---\nname: a\nconfig: [x]\n---\nx\n", "S.md:3: its config must be a table"),
+        ("---\nname: a\nconfig: [x]\n---\nx\n", "S.md:3: its config must contain a table"),
         (f"---\nname: a\nx: {'[' * 9000}\n---\nx\n", "S.md"),
-        (f"---\nname: a\ndescription: {'x' * 20000}\n---\nx\n", "its head is longer"),
+        (f"---\nname: a\ndescription: {'x' * 20000}\n---\nx\n", "its front matter is longer"),
     ],
 )
-def test_a_file_that_describes_no_skill_says_why(text: str, said: str):
+def test_the_error_for_an_invalid_skill_file_says_why(text: str, said: str):
     with pytest.raises(BadSkill) as bad:
         parse(text, "S.md")
     assert said in str(bad.value)
     assert bad.value.fix
 
 
-async def test_a_file_that_cannot_be_used_is_told_and_not_passed_over(tmp_path: Path):
+async def test_an_unusable_file_is_reported_and_not_skipped(tmp_path: Path):
     write(tmp_path, ".sweny/skills/style", "broken")
     write(tmp_path, ".claude/skills/style", skill("style"))
     failed = await read_any(below(tmp_path), "style")

@@ -1,4 +1,4 @@
-"""Each tool of the built-in skills against a local server: what is sent is what the service documents."""
+"""Each tool of the built-in skills, against a local server, sends the requests that the service documents."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_an_address_that_is_a_secret_is_shown_by_its_host_alone():
         ("linear_create_issue", {"teamId": "t", "title": "x", "priority": 9}, "priority"),
     ],
 )
-async def test_arguments_that_do_not_fit_are_told_and_nothing_is_sent(tool: str, arguments: dict[str, Any], wrong: str):
+async def test_invalid_arguments_are_reported_and_nothing_is_sent(tool: str, arguments: dict[str, Any], wrong: str):
     async with Server() as server:
         box = toolbox(server)
         failed = await ToolCaller().failure(box, tool, arguments)
@@ -204,7 +204,7 @@ async def test_a_channel_is_neither_offered_nor_dropped_where_only_a_webhook_can
             {"repo": "acme/shop", "number": 1},
             404,
             {"message": "Not Found", "documentation_url": "https://docs.github.com/rest"},
-            "GitHub answered with the status 404: Not Found.",
+            "GitHub answered with status 404: Not Found.",
         ),
         (
             "sentry_get_issue",
@@ -249,7 +249,7 @@ async def test_a_refusal_by_status_says_what_the_service_said(
             "linear_create_issue",
             {"teamId": "t", "title": "x"},
             {"data": {"issueCreate": {"success": False, "issue": None}}},
-            "Linear refused without saying why",
+            "Linear refused the request without saying why",
         ),
         (
             "slack_send_message",
@@ -286,7 +286,7 @@ async def test_a_refusal_that_is_cut_short_holds_no_half_of_a_token():
         assert "ghp_" not in failed.message
 
 
-async def test_an_answer_that_is_no_json_or_too_long_is_told():
+async def test_an_answer_that_is_not_json_or_too_long_is_reported():
     async with Server(said("<html>Sign in</html>")) as server:
         failed = await ToolCaller().failure(toolbox(server), "linear_list_teams")
         assert (failed.code, "Sign in" in failed.message) == ("bad_answer", True)
@@ -309,7 +309,7 @@ async def test_reading_may_be_repeated_and_writing_is_in_doubt_when_the_service_
         assert (lost.code, lost.retryable, lost.details["sent"]) == ("timeout", False, True)
 
 
-async def test_reading_is_tried_again_where_the_service_only_cannot_for_now():
+async def test_reading_is_retried_after_a_temporary_failure():
     read, down = {"repo": "a/b", "number": 1}, said({"message": "Server Error"}, 500)
     async with Server(down, said({"message": "slow down"}, 429), said({"number": 1})) as server:
         assert await ToolCaller().value(toolbox(server), "github_get_issue", read) == {"number": 1}
@@ -317,7 +317,7 @@ async def test_reading_is_tried_again_where_the_service_only_cannot_for_now():
     async with Server(down) as server:
         failed = await ToolCaller().failure(toolbox(server), "github_get_issue", read)
         assert (failed.retryable, len(server.requests)) == (True, 3)
-        assert failed.fix == "GitHub does not work at the moment: try again later, or continue without it."
+        assert failed.fix == "GitHub is currently unavailable: try again later, or continue without it."
     async with Server(down) as server:
         failed = await ToolCaller().failure(toolbox(server), "github_create_issue", {"repo": "a/b", "title": "x"})
         assert (failed.retryable, len(server.requests)) == (False, 1)

@@ -1,4 +1,4 @@
-"""What the tools of GitHub and Linear must send, as these document it, and what they answer."""
+"""The documented requests of the GitHub and Linear tools, and the answers of the services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine and the gate hand to tools, made for tests."""
+"""The arguments that the engine and the gate pass to tools, for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cuebook.performers.tools.toolbox import Toolbox
 
 
 class ToolCaller:
-    """Stands where the engine stands: calls tools and keeps what it is warned of."""
+    """Replaces the engine: calls tools and keeps their warnings."""
 
     def __init__(
         self,

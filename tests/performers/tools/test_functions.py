@@ -85,9 +85,9 @@ async def test_types_made_of_plain_ones_are_converted():
 
 
 def test_names_and_parameters_that_no_tool_can_have_are_refused():
-    with pytest.raises(BadInput, match="cannot be a tool's name"):
+    with pytest.raises(BadInput, match="is not a valid tool name"):
         python_tool(lambda: 1)
-    with pytest.raises(BadInput, match=r"takes '\*args'"):
+    with pytest.raises(BadInput, match=r"accepts '\*args'"):
         python_tool(lambda *args: 1, name="f")
 
     def odd(when: threading.Event) -> None: ...
@@ -135,7 +135,7 @@ async def test_a_plain_function_runs_beside_the_loop_and_an_async_one_in_it():
     "error", [ValueError("no such city"), TimeoutError("no such city"), SystemExit("no such city")]
 )
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_what_a_function_raises_is_told(error: BaseException, is_async: bool):
+async def test_an_error_of_a_function_is_reported(error: BaseException, is_async: bool):
     def plain() -> None:
         raise error
 
@@ -199,7 +199,7 @@ async def test_many_that_hang_do_not_keep_others_from_running():
 
 
 @pytest.mark.parametrize("value", [object(), {1: {2, 3}, "a": object()}, lambda: 1])
-async def test_a_result_that_is_no_plain_value_is_refused(value: Any):
+async def test_a_result_that_is_not_a_plain_value_is_refused(value: Any):
     failed = await ToolCaller().failure(Toolbox([python_tool(lambda: value, name="f")]), "f")
     assert failed.code == "bad_result"
     assert type(value).__name__ in failed.message

@@ -1,4 +1,4 @@
-"""The toolbox: finds tools, checks their arguments, puts secrets in place and holds tools to their limits."""
+"""The toolbox: finds tools, checks their arguments, inserts secrets and enforces the limits of tools."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def giving(value: Any) -> SimpleTool:
 
 
 class Shelf:
-    """A server of tools, without a server."""
+    """A tool server without a process."""
 
     def __init__(self, *tools: Tool, failing: Failed | None = None) -> None:
         self._tools = tools
@@ -61,7 +61,7 @@ async def test_a_tool_is_called_by_name():
     assert await ToolCaller().value(Toolbox([echo()]), "echo", {"a": 1}) == {"a": 1}
 
 
-async def test_an_unknown_tool_is_told_with_its_neighbours_and_with_what_there_is():
+async def test_the_error_for_an_unknown_tool_lists_similar_and_available_ones():
     box = Toolbox([echo("Read"), echo("Write")], {"github": Shelf()})
     failed = await ToolCaller().failure(box, "Raed")
     assert failed.code == "no_such_tool"
@@ -73,7 +73,7 @@ async def test_an_unknown_tool_is_told_with_its_neighbours_and_with_what_there_i
 def test_two_tools_of_one_name_and_names_with_dots_are_refused():
     with pytest.raises(BadInput, match="two tools named 'echo'"):
         Toolbox([echo(), echo()])
-    with pytest.raises(BadInput, match="holds a dot"):
+    with pytest.raises(BadInput, match="contains a dot"):
         Toolbox([echo("a.b")])
 
 
@@ -120,9 +120,7 @@ SCHEMA = {
         ({"path": "a", "auth": {"token": "abc"}}, "arguments.auth.token", "does not match"),
     ],
 )
-async def test_arguments_that_do_not_fit_are_told_by_their_place(
-    arguments: dict[str, Any], path: str, words: str
-) -> None:
+async def test_invalid_arguments_are_reported_with_their_path(arguments: dict[str, Any], path: str, words: str) -> None:
     called = []
 
     async def run(given: dict[str, Any], call: Call) -> ToolResult | Failed:
@@ -139,7 +137,7 @@ async def test_arguments_that_do_not_fit_are_told_by_their_place(
     assert not called
 
 
-def test_a_schema_that_is_none_names_the_server():
+def test_the_error_for_an_invalid_schema_names_the_server():
     failed = check("github.search", {"type": "object", "properties": {"a": {"type": "nonsense"}}}, {"a": 1})
     assert failed is not None
     assert failed.code == "bad_schema"
@@ -220,7 +218,7 @@ async def test_a_secret_that_is_meant_for_no_argument_is_refused(at: str):
     assert failed.code == "secret_misplaced"
 
 
-async def test_a_secret_cannot_be_put_below_what_is_no_object():
+async def test_a_secret_cannot_be_inserted_below_a_value_that_is_not_an_object():
     box = Toolbox([echo("t", takes_secrets=True)])
     failed = await ToolCaller(secrets={TOKEN.at: "s3cret-value"}).failure(box, "t", {"auth": "text"}, (TOKEN,))
     assert failed.code == "secret_misplaced"

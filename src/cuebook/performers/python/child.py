@@ -1,7 +1,7 @@
-"""Runs one Python function to its next call, or to its end: a separate process, started by `performer`.
+"""Runs one Python function to its next call or its end, in a separate process that `performer` starts.
 
-It reads its task as JSON from stdin and writes the result as JSON to stdout. It imports nothing of ours. Its clock is
-fixed, its random numbers are always the same, and sleeping takes no time: it does the same thing each time.
+It reads its task as JSON from stdin and writes the result as JSON to stdout. It imports no other Cuebook modules. Its
+clock is fixed, its random numbers are always the same, and sleeping takes no time, so it does the same thing each time.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ class PlaybookError(Exception):
 
 
 class _Standstill(BaseException):
-    """Everything waits for calls."""
+    """Every coroutine waits for a call."""
 
 
 class _Differs(BaseException):
-    """The function makes another call than it made before."""
+    """The function makes a different call than before."""
 
 
-# --- the world as the function sees it ---
+# --- the environment of the function ---
 
 
 class Message(str):
-    """A message that came in."""
+    """An incoming message."""
 
     @property
     def content(self) -> str:
@@ -44,7 +44,7 @@ class Message(str):
 
 
 class Dialogue:
-    """The calls of the function, in order: answered from what is known, or left open."""
+    """The calls of the function, in order: answered with known replies, or left open."""
 
     def __init__(self, replies: list[dict[str, Any]], pending: Callable[[], Any]) -> None:
         self._replies, self.pending = replies, pending
@@ -61,7 +61,7 @@ class Dialogue:
         if reply["call"] != [made["name"], made["args"], made["named"]]:
             before = reply["call"]
             raise _Differs(
-                f"its call {number + 1} was {before[0]}({before[1]}, {before[2]}), and is {name}({made['args']}, {made['named']}) now"
+                f"its call {number + 1} was {before[0]}({before[1]}, {before[2]}), but is now {name}({made['args']}, {made['named']})"
             )
         if "error" in reply:
             raise PlaybookError(reply["error"])
@@ -70,7 +70,7 @@ class Dialogue:
 
 
 class Stub:
-    """A playbook, as the function calls it; and an agent, whose attributes are its playbooks."""
+    """A playbook that the function can call, or an agent whose attributes are its playbooks."""
 
     def __init__(self, dialogue: Dialogue, name: str) -> None:
         self._dialogue, self._name = dialogue, name
@@ -85,12 +85,12 @@ class Stub:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON gives it back."""
+    """The value after a round trip through JSON."""
     return json.loads(json.dumps(value))
 
 
 def freeze(moment: float) -> None:
-    """The clock shows one moment, and chance is always the same."""
+    """Fixes the clock at one moment, and makes random numbers always the same."""
     made = random.Random(0)
     random.seed(0)
     os.urandom = made.randbytes
@@ -136,7 +136,7 @@ def freeze(moment: float) -> None:
 
 
 def namespace_of(given: dict[str, Any], dialogue: Dialogue) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The definitions of the text, and its playbooks by name. Calls of playbooks are sent out, like any other call."""
+    """The definitions in the source, and its playbooks by name. Calls to playbooks are sent out like any other call."""
     playbooks: dict[str, Any] = {}
 
     def playbook(function: Any = None, **about: Any) -> Any:
@@ -166,7 +166,7 @@ class Pending:
 
 
 def to_its_end(value: Any) -> Any:
-    """Runs a coroutine that waits for nothing but calls, one after the other."""
+    """Runs a coroutine that waits only for calls, one after the other."""
     try:
         value.send(None)
     except StopIteration as stop:
@@ -179,7 +179,7 @@ def answer(given: dict[str, Any]) -> dict[str, Any]:
     finish: Callable[[Any], Any] = to_its_end
     pending: Callable[[], Any] = Pending
     freeze(given["moment"])
-    if "asyncio" in given["source"]:  # it takes half of the time that this process lives, so only for those who use it
+    if "asyncio" in given["source"]:  # takes half of this process's lifetime, so only if it is used
         finish, pending = _loop().started(_Standstill)
     dialogue = Dialogue(given["replies"], pending)
     try:
@@ -190,7 +190,11 @@ def answer(given: dict[str, Any]) -> dict[str, Any]:
         value = function(*given["args"], **given["named"])
         value = finish(value) if hasattr(value, "__await__") else value
     except _Standstill:
-        return {"called": dialogue.open} if dialogue.open else {"raised": "it waits for nothing", "type": "Deadlock"}
+        return (
+            {"called": dialogue.open}
+            if dialogue.open
+            else {"raised": "it waits for something that never happens", "type": "Deadlock"}
+        )
     except _Differs as differs:
         return {"differs": str(differs)}
     except BaseException as error:
@@ -198,11 +202,11 @@ def answer(given: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"returned": _plain(value)}
     except (TypeError, ValueError, RecursionError) as error:
-        return {"raised": f"what it returns cannot be kept: {error}", "type": "TypeError"}
+        return {"raised": f"its return value cannot be stored: {error}", "type": "TypeError"}
 
 
 def _loop() -> Any:
-    """Loads the module next to this one by its file: the folder may not be readable."""
+    """Loads the module next to this one by its path, because the folder may not be readable."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     spec = spec_from_file_location("loop", os.path.join(os.path.dirname(__file__), "loop.py"))
@@ -214,7 +218,7 @@ def _loop() -> Any:
 
 
 def _line(error: BaseException) -> int:
-    """Where in the text it was raised."""
+    """The line of the source that raised the error."""
     line = int(getattr(error, "lineno", 0) or 0)
     trace = error.__traceback__
     while trace is not None:
@@ -225,14 +229,14 @@ def _line(error: BaseException) -> int:
 
 def main() -> None:
     given = json.load(sys.stdin)
-    with contextlib.suppress(ValueError, OSError):  # a sandbox that forbids setting limits forbids writing, too
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # it writes no file, even if it may open one
+    with contextlib.suppress(ValueError, OSError):  # a sandbox that forbids setting limits also forbids writing
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # it cannot write to a file, even if it may open one
     out = os.dup(1)
     os.dup2(2, 1)  # printed text must not become part of the result
     left = json.dumps(answer(given)).encode()
     while left:
         left = left[os.write(out, left) :]
-    os._exit(0)  # coroutines that still wait are not to be unwound: that would run their code
+    os._exit(0)  # waiting coroutines must not be unwound, because that would run their code
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An event loop without real time or outside events, for `child`. It imports nothing of ours."""
+"""An event loop without real time or outside events, for `child`. It imports no other Cuebook modules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class _Nothing:
-    """Replaces the selector of a loop: there is no input. Timers fire at once; without any, nothing can continue."""
+    """Replaces the selector of a loop, which has no input. Timers fire at once; without one, nothing can continue."""
 
     def __init__(self, standstill: type[BaseException]) -> None:
         self.passed = 0.0
@@ -36,7 +36,7 @@ class Loop(asyncio.BaseEventLoop):
         pass
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
-        """At once: what runs in a thread could come in any order."""
+        """Runs the function at once, because threads could finish in any order."""
         future = self.create_future()
         try:
             future.set_result(func(*args))

@@ -1,6 +1,6 @@
-"""The performer of `RunPython`: runs a function of a playbook in a confined process that reaches nothing.
+"""The performer of `RunPython`: runs a function of a playbook in a confined process.
 
-The process has no network, may change no file, and does not see our environment. The sandbox confines it.
+The process has no network, cannot change files, and does not see our environment. The sandbox confines it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from cuebook.kernel.ports import Call, Confinement, Sandbox
 from cuebook.performers.commands.process import Running
 
 _PYTHON = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
-"""Outside of any environment: of that, it may read nothing."""
+"""The interpreter outside of any virtual environment, which the process may not read."""
 _CHILD = str(Path(__file__).with_name("child.py"))
 _LOOP = str(Path(__file__).with_name("loop.py"))
 _MOST = 8_000_000
-"""The most bytes of a function's result."""
+"""The maximum size of a function's result, in bytes."""
 _SHOWN = 500
 _CHECK = "Give it less to do, or raise the limits in the configuration."
 
@@ -36,7 +36,7 @@ class PythonPerformer:
 
     async def perform(self, effect: RunPython, call: Call) -> Called | Returned | Failed:
         if self._sandbox.name == "none":
-            call.warn("unsandboxed", f"{effect.function} ran without a sandbox, as the configuration says.")
+            call.warn("unsandboxed", f"{effect.function} ran without a sandbox, as configured.")
         confinement = Confinement(
             argv=(_PYTHON, "-I", "-S", "-B", _CHILD),  # without the packages that are installed here
             cwd="/",
@@ -54,18 +54,18 @@ class PythonPerformer:
             code = await running.ended(call.limits.seconds)
             if code is None:
                 await running.stop(0.0)
-                words = f"{effect.function} was still running after {call.given:g} s, and was ended."
+                words = f"{effect.function} was still running after {call.given:g} s and was stopped."
                 return Failed("timeout", words, _CHECK)
             await running.drained()
             if running.process.overrun == "memory":
                 most = f"{call.limits.memory / (1 << 20):,.0f} MiB"
                 return Failed(
-                    "memory_limit", f"{effect.function} took more than {most} of memory, and was ended.", _CHECK
+                    "memory_limit", f"{effect.function} used more than {most} of memory and was stopped.", _CHECK
                 )
             if running.process.overrun == "processes":
-                words = f"{effect.function} became more than {call.limits.processes} processes, and was ended."
+                words = f"{effect.function} started more than {call.limits.processes} processes and was stopped."
                 return Failed("processes_limit", words, _CHECK)
-            return _told(effect, running, code, call)
+            return _outcome(effect, running, code, call)
         finally:
             running.close()
 
@@ -84,15 +84,17 @@ def _asked(effect: RunPython) -> bytes:
     )
 
 
-def _told(effect: RunPython, running: Running, code: int, call: Call) -> Called | Returned | Failed:
+def _outcome(effect: RunPython, running: Running, code: int, call: Call) -> Called | Returned | Failed:
     try:
         result: dict[str, Any] = msgspec.json.decode(running.stdout.text())
     except msgspec.DecodeError:
         said = call.masked(running.stderr.text()).strip()[-_SHOWN:]
         if running.stdout.truncated:
-            return Failed("too_large", f"{effect.function} gave back more than {_MOST} bytes.", "Let it return less.")
-        words = f"{effect.function} ended its process (exit code {code}) and gave nothing back. {said}".rstrip()
-        return Failed("python_error", words, "Let it return or raise; it must not end the process it runs in.")
+            return Failed("too_large", f"{effect.function} returned more than {_MOST} bytes.", "Make it return less.")
+        words = f"{effect.function} ended its process (exit code {code}) and returned nothing. {said}".rstrip()
+        return Failed(
+            "python_error", words, "It must return or raise an exception, and not end the process that it runs in."
+        )
     if "returned" in result:
         return Returned(result["returned"])
     if "called" in result:
@@ -100,7 +102,7 @@ def _told(effect: RunPython, running: Running, code: int, call: Call) -> Called 
     if "differs" in result:
         return Failed(
             "non_determinism",
-            f"{effect.function} does not do the same thing twice: {result['differs']}.",
+            f"{effect.function} is not deterministic: {result['differs']}.",
             "Its calls may depend only on its arguments and on the results of its calls.",
         )
     where = f" (line {result['line']})" if result.get("line") else ""
@@ -108,6 +110,6 @@ def _told(effect: RunPython, running: Running, code: int, call: Call) -> Called 
     return Failed(
         "python_error",
         f"{effect.function} raised {result['type']}: {said}{where}",
-        "Correct the function, or what it is called with.",
+        "Correct the function or its arguments.",
         details={"type": result["type"]},
     )

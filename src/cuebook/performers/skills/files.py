@@ -1,6 +1,6 @@
 """Skills in folders with a `SKILL.md`: found below roots, and read. Their settings and server are only reported.
 
-The text is untrusted: its head is read as plain YAML of bounded size, and nothing in it is run or fetched.
+The text is untrusted: its front matter is read as plain YAML of bounded size, and nothing in it is run or fetched.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.performers.files.paths import name_inside, read_named_inside
 
 FOLDERS = (".sweny/skills", ".claude/skills", ".agents/skills", ".gemini/skills")
-"""Their folders below a root; the first one counts."""
+"""The folders of skills below a root; the first match counts."""
 FILE = "SKILL.md"
 CATEGORIES = ("git", "observability", "tasks", "notification", "data", "general")
 
@@ -29,18 +29,18 @@ _ID = re.compile(r"(?!.*--)[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?", re.ASCII)
 _HEAD = re.compile(r"---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _LONGEST_HEAD = 16_000
 _MOST_FOLDERS = 500
-"""The most folders that are searched for a skill whose folder has another name."""
+"""The maximum number of folders that are searched for a skill whose folder has another name."""
 _MAX_BYTES = 500_000
 
 
 class BadSkill(BadInput):
-    """A file that should describe a skill does not."""
+    """The file does not describe a skill."""
 
     code = "bad_skill"
 
 
 class Server(msgspec.Struct, frozen=True):
-    """A tool server that a skill brings. The values of `env` describe what is needed; they are not used as values."""
+    """A tool server that a skill brings along. The values of `env` only describe the variables that are needed."""
 
     type: str
     command: str = ""
@@ -63,7 +63,7 @@ class FileSkill(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """The place of a file: a root, and the path that policies use for it."""
+    """The location of a file: a root, and the path that policies use for it."""
 
     root: Path
     path: str
@@ -113,12 +113,12 @@ def parse(text: str, where: str) -> FileSkill:
     name = fields.get("name")
     if not isinstance(name, str) or not is_id(name):
         raise BadSkill(
-            f"{_at(where, described, 'name')}: its name is {str(name)[:80]!a}, and a skill's name has small letters, digits and single '-'.",
+            f"{_at(where, described, 'name')}: its name is {str(name)[:80]!a}, but a skill's name has only lowercase letters, digits and single '-'.",
             fix="Write it as in name: code-review, with at most 64 characters.",
         )
     instruction, server = text[head.end() :].strip(), _server(fields.get("mcp"), _at(where, described, "mcp"))
     if not instruction and server is None:
-        raise BadSkill(f"{where}: it holds neither an instruction nor an mcp server.", fix="Write what it teaches.")
+        raise BadSkill(f"{where}: it contains neither an instruction nor an mcp server.", fix="Add an instruction.")
     description, category = fields.get("description"), fields.get("category")
     return FileSkill(
         id=name,
@@ -130,23 +130,27 @@ def parse(text: str, where: str) -> FileSkill:
     )
 
 
-# --- the head -----------------------------------------------------------------------------------------
+# --- the front matter -----------------------------------------------------------------------------------------
 
 
 def _at(where: str, head: Value, field: str) -> str:
-    """The line of a field; the first line of the file if the head does not have it."""
+    """The line of a field; the first line of the file if the field is missing."""
     return f"{where}:{head.lines.get(field, 1)}"
 
 
 def _fields(head: str, where: str) -> Value:
     if len(head) > _LONGEST_HEAD:
-        raise BadSkill(f"{where}: its head is longer than {_LONGEST_HEAD} characters.", fix="Move text below it.")
+        raise BadSkill(
+            f"{where}: its front matter is longer than {_LONGEST_HEAD} characters.", fix="Move text below it."
+        )
     try:
         fields = read_yaml(f"\n{head}", SMALL)  # lines count from the '---' before it
     except Malformed as error:
         raise error.in_file(where, BadSkill) from None
     if fields.kind != "map":
-        raise BadSkill(f"{where}:2: its head must be names and values.", fix="Write it as in name: my-skill.")
+        raise BadSkill(
+            f"{where}:2: its front matter must consist of names and values.", fix="Write it as in name: my-skill."
+        )
     return fields
 
 
@@ -156,9 +160,9 @@ def _server(given: Any, where: str) -> Server | None:
     try:
         server = msgspec.convert({"type": "", **given} if isinstance(given, dict) else given, Server)
     except (msgspec.ValidationError, TypeError) as error:
-        raise BadSkill(f"{where}: its mcp server is not described as one: {error}.", fix=_MCP) from None
+        raise BadSkill(f"{where}: its mcp server is invalid: {error}.", fix=_MCP) from None
     if bool(server.command) == bool(server.url):
-        raise BadSkill(f"{where}: its mcp server needs a command or a url, and not both.", fix=_MCP)
+        raise BadSkill(f"{where}: its mcp server needs either a command or a url.", fix=_MCP)
     kind = "stdio" if server.command else "http"
     if server.type not in ("", kind):
         raise BadSkill(f"{where}: its mcp server is not of type {server.type!a}: it has a {_HAS[kind]}.", fix=_MCP)
@@ -166,7 +170,7 @@ def _server(given: Any, where: str) -> Server | None:
 
 
 _HAS = {"stdio": "command", "http": "url"}
-_MCP = "Write it with command and args, or with url and headers; env says which variables it needs."
+_MCP = "Write it with command and args, or with url and headers; env lists the variables that it needs."
 
 
 def _required(given: Any, where: str) -> dict[str, str]:
@@ -175,7 +179,9 @@ def _required(given: Any, where: str) -> dict[str, str]:
     if not isinstance(given, dict) or not all(
         isinstance(name, str) and isinstance(one, dict) for name, one in given.items()
     ):
-        raise BadSkill(f"{where}: its config must be a table for each setting.", fix="Write NAME: {required: true}.")
+        raise BadSkill(
+            f"{where}: its config must contain a table for each setting.", fix="Write NAME: {required: true}."
+        )
     return {name: str(one.get("env") or name) for name, one in given.items() if one.get("required") is True}
 
 

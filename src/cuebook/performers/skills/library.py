@@ -47,8 +47,8 @@ class Skills:
         settings: Mapping[str, SkillSettings] | None = None,
         roots: Callable[[Settings], Sequence[Path]] = lambda settings: (),
     ) -> None:
-        """`settings` are those of the built-in skills, if they are known already; `roots` gives the folders that
-        contain a run's skills in files. `BadInput` for a configuration that makes no sense.
+        """`settings` are those of the built-in skills, if they are already known; `roots` returns the folders that
+        contain a run's skill files. Raises `BadInput` for an invalid configuration.
         """
         self._environ = environ
         self._configured = dict(configured or {})
@@ -58,7 +58,7 @@ class Skills:
     # --- tools ---
 
     def tools(self, http: Acts, reveal: Callable[[str], str], pauses: Sequence[float] = PAUSES) -> list[SkillTool]:
-        """The tools of all skills that are configured. `reveal` gives the value of a secret by its handle."""
+        """The tools of all configured skills. `reveal` returns the value of a secret by its handle."""
         return [
             SkillTool(skill.name, tool, self._settings[skill.id], http, reveal, pauses)
             for skill in BUILT_IN.values()
@@ -66,7 +66,7 @@ class Skills:
         ]
 
     def missing(self, skill: Skill) -> list[str]:
-        """The required settings that are not set; each may be one of several."""
+        """The required settings that are not set; each may list several alternatives."""
         settings = self._settings[skill.id]
         return [" or ".join(some) for some in skill.needs if not any(map(settings.has, some))]
 
@@ -105,18 +105,18 @@ class Skills:
         return call.permits(Action("file", f"read:{name}", True)) or _source(self._from_file(skill, found))
 
     def _place(self, skill: str, settings: Settings) -> files.Place | None:
-        """The place of its file; None for a built-in skill without one."""
+        """The location of the skill's file; None for a built-in skill without one."""
         roots = self._roots(settings)
         place = files.find(roots, skill) if files.is_id(skill) else None
         if place is None and skill not in BUILT_IN:
             known = sorted({*BUILT_IN, *files.ids(roots)})
             near = get_close_matches(skill[:100], known, n=3)
-            where = " and ".join(str(root) for root in roots) or "no folder: there is none to search"
+            where = " and ".join(str(root) for root in roots) or "any folder: none is configured"
             raise NotFound(
                 f"There is no skill {skill[:100]!a}: neither built in nor below {where}.",
                 fix=f"Did you mean {' or '.join(near)}?"
                 if near
-                else f"Write it as {files.FOLDERS[0]}/NAME/{files.FILE}.",
+                else f"Create it as {files.FOLDERS[0]}/NAME/{files.FILE}.",
             )
         return place
 
@@ -135,8 +135,8 @@ class Skills:
         }
 
     def _from_file(self, skill: str, found: files.FileSkill) -> dict[str, Any]:
-        """A built-in skill keeps its tools if a file gives it an instruction or a server. If only what
-        these tools need is missing, the rest is still available.
+        """A built-in skill keeps its tools if a file adds an instruction or a server to it. If only the settings of
+        these tools are missing, the rest is still available.
         """
         built_in = BUILT_IN.get(skill)
         below = self._built_in(built_in) if built_in is not None else {"name": skill, "tools": [], "missing": []}

@@ -1,7 +1,7 @@
 """The values of a skill and its tools, which are declared as requests. Nothing is sent here.
 
-A tool is a row of a table: what a model is shown, the request its arguments become, and what is kept of the answer. To
-add a service, add rows.
+A tool is a row of a table: its description for models, the request that its arguments become, and the parts of the
+answer that are kept. To add a service, add rows.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Words(msgspec.Struct, frozen=True):
 
     texts: tuple[str, ...]
     unless: tuple[str, str] = ("", "")
-    """The last of them is left out, too, where the text of this argument holds this pattern."""
+    """The last of them is also left out if the value of this argument contains this pattern."""
 
 
 class Rest(msgspec.Struct, frozen=True):
-    """An object of all arguments but these."""
+    """An object of all arguments except these."""
 
     but: tuple[str, ...] = ()
 
@@ -48,13 +48,13 @@ class Rest(msgspec.Struct, frozen=True):
 
 
 class Auth(msgspec.Struct, frozen=True):
-    """A header that holds a secret."""
+    """A header that contains a secret."""
 
     header: str
     setting: str
     form: str = "{}"
     user: str = ""
-    """The setting with the name that belongs to the password, where the header is one of HTTP's basic scheme."""
+    """The setting with the user name, for HTTP Basic authentication."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -65,11 +65,11 @@ class Answer(msgspec.Struct, frozen=True):
     at: str = ""
     """The path of the interesting part."""
     keep: tuple[str, ...] = ()
-    """The fields that are kept, of each object if there are several; none: all of them."""
+    """The fields that are kept of each object; empty means all of them."""
     error: str = ""
-    """Where it says what went wrong although the status says that nothing did."""
+    """The path of the error message in an answer with a successful status."""
     ok: str = ""
-    """What must be true in the answer of a successful request."""
+    """The path of a value that must be true if the request was successful."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -77,17 +77,17 @@ class Request(msgspec.Struct, frozen=True):
 
     method: Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
     base: str
-    """The setting that holds the address which all paths of the service follow."""
+    """The setting that contains the base URL of the service."""
     path: str = ""
-    """Values are put in percent-encoded, each as one part of the path; `{name:path}` may be several parts."""
+    """Values are percent-encoded, each as one part of the path; `{name:path}` may be several parts."""
     query: dict[str, Any] = {}
-    """A list is sent as the same name several times."""
+    """A list is sent by repeating the name."""
     headers: dict[str, str] = {}
     auth: tuple[Auth, ...] = ()
     body: Any = None
     """An object is sent as JSON, a `Filled` as plain text."""
     wants: tuple[str, ...] = ()
-    """Arguments without which it is not the one to send."""
+    """Arguments that must be given for this request to be chosen."""
     answer: Answer = Answer()
 
 
@@ -96,16 +96,16 @@ class Instead(msgspec.Struct, frozen=True):
 
     status: int
     says: str
-    """A part of what the refusal says, in small letters."""
+    """A part of the error message, in lower case."""
     request: Request
 
 
 class Afterwards(msgspec.Struct, frozen=True):
-    """A second request, for what the first could not say. Fields of the kept answer are values in it, too."""
+    """A second request, for everything that the first could not do. It can also use fields of the kept answer."""
 
     request: Request
     what: str
-    """Its purpose, for the warning that it failed: the first request was successful by then."""
+    """Its purpose, for the warning if it fails after the first request succeeded."""
 
 
 class HttpTool(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """A row of a skill's table as a tool: described and sent like every other request, with its answer trimmed.
 
-It knows no service. It is given the addresses and secrets; the gate decides whether it may be used.
+It does not know any service. URLs and secrets are passed in; the gate decides whether it may be used.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from cuebook.performers.skills.response import kept, said
 from cuebook.performers.skills.settings import SkillSettings
 
 ANSWER_LIMIT = 4 << 20
-"""The most bytes of an answer that are read; most of them are not kept."""
+"""The maximum number of bytes of an answer that are read; most of them are not kept."""
 PAUSES = (0.5, 2.0)
 """Seconds before each retry after a temporary failure."""
 _LONGEST_PAUSE = 10.0
 
 
 def fitted(tool: HttpTool, settings: SkillSettings) -> HttpTool | None:
-    """The tool with the requests that its settings allow, and only the arguments that these use: others would be dropped
-    silently. None if no request is possible.
+    """The tool with the requests that its settings allow, and only the arguments that these use, because others would
+    be dropped silently. None if no request is possible.
     """
     requests = tuple(one for one in tool.requests if all(map(settings.has, settings_in(one))))
     if not requests:
@@ -59,8 +59,8 @@ class SkillTool:
         reveal: Callable[[str], str],
         pauses: Sequence[float] = PAUSES,
     ) -> None:
-        """`service` is its name in messages; `reveal` gives the value of a secret by its handle. The tool has been `fitted`
-        to the settings.
+        """`service` is its name in messages; `reveal` returns the value of a secret by its handle. The tool has been
+        `fitted` to the settings.
         """
         self.spec = ToolSpec(tool.name, tool.description, tool.parameters)
         self.reads_only = tool.reads_only
@@ -84,7 +84,7 @@ class SkillTool:
         address = self._settings.handles.get(request.base)
         place = described.actions[0].target
         if address:
-            # Anyone with such an address may use it, so only its host is shown.
+            # Anyone with such a URL may use it, so only its host is shown.
             place = f"{request.method} {parse_url(self._address(request)).origin}"
             preview["request"] = f"{place}/[secret {address}]"
         for what, more in self._followed_by(arguments).items():
@@ -122,7 +122,7 @@ class SkillTool:
             if all(name in arguments for name in request.wants):
                 return request
         wanted = " or ".join(sorted({name for one in possible for name in one.wants}))
-        raise BadArguments(f"The tool '{self.spec.name}' needs {wanted} here.", fix=f"Give {wanted}.")
+        raise BadArguments(f"The tool '{self.spec.name}' needs {wanted} here.", fix=f"Pass {wanted}.")
 
     def _effect(
         self, request: Request, arguments: Mapping[str, Any], more: Mapping[str, Any] | None = None
@@ -134,7 +134,7 @@ class SkillTool:
         return msgspec.structs.replace(effect, reads_only=self.reads_only, idempotent=self.idempotent)
 
     def _address(self, request: Request) -> str:
-        """An address that is a secret itself."""
+        """A URL that is a secret itself."""
         return self._reveal(self._settings.handles[request.base])
 
     def _handles(self, request: Request) -> list[str]:
@@ -174,7 +174,7 @@ class SkillTool:
         if isinstance(response, Failed):
             return response
         if not isinstance(response, HttpResponse):
-            raise TypeError(f"a request gave a {type(response).__name__}")
+            raise TypeError(f"a request returned a {type(response).__name__}")
         masked: HttpResponse = call.masked(response)
         return masked
 
@@ -202,7 +202,7 @@ class SkillTool:
                 return ToolResult({**there, "reused": True})
         return Failed(
             "http_status",
-            f"{self._service} answered with the status {response.status}{f': {why}' if why else ''}.",
+            f"{self._service} answered with status {response.status}{f': {why}' if why else ''}.",
             fix=self._fix(response.status),
             retryable=self._passing(response),
             details={"status": response.status},
@@ -212,7 +212,7 @@ class SkillTool:
         if status < 500:
             return _FIXES.get(status, "Check the arguments.")
         if self.idempotent:
-            return f"{self._service} does not work at the moment: try again later, or continue without it."
+            return f"{self._service} is currently unavailable: try again later, or continue without it."
         return "It may have taken effect anyway: check before you repeat it."
 
     async def _there_already(self, arguments: dict[str, Any], call: Call) -> dict[str, Any] | None:
@@ -232,7 +232,7 @@ class SkillTool:
         assert more is not None
         known = value if isinstance(value, dict) else {}
         if names_in(more.request) - settings_in(more.request) - set(arguments) - set(known):
-            why = "the answer does not tell what is needed for it"
+            why = "the answer does not contain the values that it needs"
         else:
             response = await self._send(more.request, arguments, call, known)
             if isinstance(response, Failed):
@@ -241,13 +241,13 @@ class SkillTool:
                 return value
             else:
                 why = f"status {response.status}: {said(str(response.body))}"
-        warning = f"It was done, but {more.what} did not work ({why})."
+        warning = f"It was done, but {more.what} failed ({why})."
         call.warn("half_done", f"{self.spec.name}: {warning}")
         return {**known, "warning": warning}
 
 
 _FIXES = {
-    401: "Check the token: the service does not know it.",
+    401: "Check the token: the service does not accept it.",
     403: "Check what the token may do; the service may also be refusing too many requests.",
     404: "Check the names, and that the token has access to them.",
     429: "Wait a little, and ask for less at once.",
@@ -255,6 +255,6 @@ _FIXES = {
 
 
 def _asked_to_wait(response: HttpResponse) -> float:
-    """The seconds that the service asks for, as far as it gives them as a number."""
+    """The number of seconds that the service asks to wait; 0 if it does not send a number."""
     given = next((value for name, value in response.headers.items() if name.lower() == "retry-after"), "")
     return float(given) if given.isdecimal() else 0.0

@@ -35,7 +35,7 @@ ABSENT = _Absent()
 def made(
     request: Request, values: Mapping[str, Any], arguments: Mapping[str, Any], handles: Mapping[str, str]
 ) -> SendHttp:
-    """The request with all values in it. `handles` are those of the secrets, by setting."""
+    """The request with all values in it. `handles` contains the handles of secrets, by setting."""
     headers = dict(request.headers)
     body = ""
     if isinstance(request.body, Filled):
@@ -88,7 +88,7 @@ def takes_all(part: Any) -> bool:
 
 
 def settings_in(request: Request) -> set[str]:
-    """The settings among them: they are written in capitals, and no argument is."""
+    """The settings that a request uses. Unlike arguments, they are written in capitals."""
     return {name for name in names_in(request) if _SETTING.fullmatch(name)}
 
 
@@ -132,7 +132,7 @@ def _in_path(name: str, value: str, *, several: bool) -> str:
     parts = value.strip("/").split("/") if several else [value]
     if any(part in ("", ".", "..") for part in parts):
         raise BadArguments(
-            f"The argument '{name}' cannot be {value[:100]!a}: it is part of an address.", fix="Give it as it is named."
+            f"The argument '{name}' cannot be {value[:100]!a}: it is part of a URL.", fix="Use the exact name."
         )
     return "/".join(quote(part, safe="") for part in parts)
 
@@ -150,7 +150,7 @@ def _text(text: str, values: Mapping[str, Any]) -> str | _Absent:
 
 
 def written(value: Any) -> str:
-    """A value as text. A whole number has no decimal point, even if a model gives it with one."""
+    """A value as text. A whole number has no decimal point, even if a model writes it with one."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():

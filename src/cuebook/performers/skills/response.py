@@ -1,4 +1,4 @@
-"""Reads a service's answer: the parts that are kept, and its error messages. It knows texts and values, no network."""
+"""Reads a service's answer: the parts that are kept, and its error messages. It does not use the network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cuebook.performers.skills.model import Answer
 
 _SHOWN = 500
 _SAYS = ("message", "detail", "error", "errors", "error_message")
-"""Where services put the reason of a refusal."""
+"""The fields in which services report the reason for an error."""
 
 
 def kept(answer: Answer, body: str, service: str, *, truncated: bool) -> Any:
@@ -22,7 +22,7 @@ def kept(answer: Answer, body: str, service: str, *, truncated: bool) -> Any:
     if truncated:
         return Failed(
             "too_large",
-            f"The answer of {service} was too long to be read whole.",
+            f"The answer of {service} was too long to be read completely.",
             fix="Ask for less: fewer results, or a narrower query.",
         )
     try:
@@ -47,7 +47,7 @@ def found(value: Any, path: str) -> Any:
 
 
 def trimmed(value: Any, keep: Iterable[str]) -> Any:
-    """The value with these fields only; in a list, each item."""
+    """The value with only these fields; for a list, each of its items."""
     wanted: dict[str, list[str]] = {}
     for path in keep:
         name, _, rest = path.partition(".")
@@ -81,19 +81,19 @@ def _lines(body: str) -> list[Any]:
 
 
 def _wrong(answer: Answer, value: Any, service: str) -> Failed | None:
-    """A refusal that came with a status of success."""
+    """An error that came with a successful status."""
     errors = found(value, answer.error) if answer.error else None
     if not errors and (not answer.ok or found(value, answer.ok) is True):
         return None
     why = f": {_short(_plain(errors))}" if errors else " without saying why"
-    return Failed("service_refused", f"{service} refused{why}.", fix="Check the arguments.")
+    return Failed("service_refused", f"{service} refused the request{why}.", fix="Check the arguments.")
 
 
 def _no_json(body: str, service: str) -> Failed:
     return Failed(
         "bad_answer",
         f"{service} did not answer with JSON: {_short(body) or 'nothing'}",
-        fix="Check that its address leads to its API.",
+        fix="Check that its URL points to its API.",
     )
 
 

@@ -10,7 +10,7 @@ __all__ = ["count", "number", "objects", "parameters", "table", "text", "texts",
 
 
 def usual(text: dict[str, Any], value: str) -> dict[str, Any]:
-    """A text with a default."""
+    """A parameter with a default value."""
     return {**text, "default": value}
 
 
@@ -28,4 +28,4 @@ def objects(description: str) -> dict[str, Any]:
 
 
 def count(usual: int, most: int) -> dict[str, Any]:
-    return {"type": "integer", "minimum": 1, "maximum": most, "default": usual, "description": "How many at most."}
+    return {"type": "integer", "minimum": 1, "maximum": most, "default": usual, "description": "The maximum number."}

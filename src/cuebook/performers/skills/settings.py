@@ -1,6 +1,6 @@
 """The settings of the built-in skills: their names, and their values from the configuration and the environment.
 
-They are known without the tools, which are loaded when one of them is used.
+They can be read without the tools, which are loaded only when one of them is used.
 """
 
 from __future__ import annotations
@@ -26,48 +26,42 @@ class Setting(msgspec.Struct, frozen=True):
 
 SETTINGS: dict[str, tuple[Setting, ...]] = {
     "github": (
-        Setting("GITHUB_TOKEN", "A token that may do what the tools are to do.", secret=True),
+        Setting("GITHUB_TOKEN", "A token with the permissions that the tools need.", secret=True),
         Setting(
-            "GITHUB_API_URL", "The address of the REST API of your own installation.", default="https://api.github.com"
+            "GITHUB_API_URL", "The URL of the REST API of your own installation.", default="https://api.github.com"
         ),
     ),
     "linear": (
         Setting("LINEAR_API_KEY", "A personal API key.", secret=True),
-        Setting("LINEAR_API_URL", "The address of the GraphQL API.", default="https://api.linear.app/graphql"),
+        Setting("LINEAR_API_URL", "The URL of the GraphQL API.", default="https://api.linear.app/graphql"),
     ),
     "sentry": (
         Setting("SENTRY_AUTH_TOKEN", "A token that may read events.", secret=True),
         Setting("SENTRY_ORG", "The short name of the organization."),
-        Setting(
-            "SENTRY_BASE_URL", "The address, where it is an installation of your own.", default="https://sentry.io"
-        ),
+        Setting("SENTRY_BASE_URL", "The URL of your own installation.", default="https://sentry.io"),
     ),
     "datadog": (
         Setting("DD_API_KEY", "An API key.", secret=True),
         Setting("DD_APP_KEY", "An application key that may read.", secret=True),
         Setting("DD_SITE", "The site of your account.", default="datadoghq.com"),
-        Setting("DD_API_URL", "The address of the API, where it is not the site's.", default="https://api.{DD_SITE}"),
+        Setting("DD_API_URL", "The URL of the API, if it is not the site's.", default="https://api.{DD_SITE}"),
     ),
     "betterstack": (
         Setting("BETTERSTACK_API_TOKEN", "A token of the Telemetry API.", secret=True),
-        Setting(
-            "BETTERSTACK_API_URL", "The address of the Telemetry API.", default="https://telemetry.betterstack.com"
-        ),
-        Setting(
-            "BETTERSTACK_QUERY_ENDPOINT", "The address for SQL, as in https://eu-nbg-2-connect.betterstackdata.com."
-        ),
+        Setting("BETTERSTACK_API_URL", "The URL of the Telemetry API.", default="https://telemetry.betterstack.com"),
+        Setting("BETTERSTACK_QUERY_ENDPOINT", "The URL for SQL, as in https://eu-nbg-2-connect.betterstackdata.com."),
         Setting("BETTERSTACK_QUERY_USERNAME", "The user of the SQL connection."),
         Setting("BETTERSTACK_QUERY_PASSWORD", "The password of the SQL connection.", secret=True),
     ),
     "slack": (
-        Setting("SLACK_BOT_TOKEN", "A bot's token that may write messages.", secret=True),
-        Setting("SLACK_WEBHOOK_URL", "The address of an incoming webhook.", secret=True),
-        Setting("SLACK_API_URL", "The address of the Web API.", default="https://slack.com/api"),
+        Setting("SLACK_BOT_TOKEN", "A bot token that may write messages.", secret=True),
+        Setting("SLACK_WEBHOOK_URL", "The URL of an incoming webhook.", secret=True),
+        Setting("SLACK_API_URL", "The URL of the Web API.", default="https://slack.com/api"),
     ),
     "notification": (
-        Setting("NOTIFICATION_WEBHOOK_URL", "The address that notifications are posted to as JSON.", secret=True),
-        Setting("DISCORD_WEBHOOK_URL", "The address of a webhook of Discord.", secret=True),
-        Setting("TEAMS_WEBHOOK_URL", "The address of a webhook of Microsoft Teams.", secret=True),
+        Setting("NOTIFICATION_WEBHOOK_URL", "The URL that notifications are posted to as JSON.", secret=True),
+        Setting("DISCORD_WEBHOOK_URL", "The URL of a Discord webhook.", secret=True),
+        Setting("TEAMS_WEBHOOK_URL", "The URL of a Microsoft Teams webhook.", secret=True),
     ),
 }
 """The settings of each built-in skill."""
@@ -94,9 +88,9 @@ class SkillSettings(msgspec.Struct, frozen=True):
 
 
 def settings_of(environ: Mapping[str, str], configured: Mapping[str, Configured]) -> dict[str, SkillSettings]:
-    """The settings of every built-in skill. The configuration comes before the environment.
+    """The settings of every built-in skill. The configuration takes precedence over the environment.
 
-    `BadInput` for a setting that does not exist, and for a secret that is not given by its handle.
+    Raises `BadInput` for an unknown setting, or for a secret that is not given by its handle.
     """
     return {skill: _settings(skill, environ, configured.get(skill, Configured({}))) for skill in SETTINGS}
 
@@ -128,5 +122,5 @@ def _settings(skill: str, environ: Mapping[str, str], given: Configured) -> Skil
 
 
 def secret_handles(settings: Mapping[str, SkillSettings]) -> list[str]:
-    """The secrets that the skills are given."""
+    """The handles of the secrets that the skills use."""
     return [handle for one in settings.values() for handle in one.handles.values()]

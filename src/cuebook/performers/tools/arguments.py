@@ -15,7 +15,7 @@ from cuebook.kernel.tool_names import likely_server
 Place = tuple[str, ...]
 
 SCHEMA_LIMIT = 256_000
-"""Bytes of a schema at most."""
+"""The maximum size of a schema, in bytes."""
 
 _SHOWN = 300
 
@@ -36,7 +36,7 @@ def places(uses: Iterable[SecretUse], tool: str) -> dict[Place, SecretUse] | Fai
         if place is None:
             return Failed(
                 "secret_misplaced",
-                f"The secret '{use.handle}' is meant for '{use.at}', which is not an argument of the tool '{tool}'.",
+                f"The secret '{use.handle}' is assigned to '{use.at}', which is not an argument of the tool '{tool}'.",
                 fix="Name the argument that it belongs in, as in `arguments.token`.",
             )
         found[place] = use
@@ -44,7 +44,7 @@ def places(uses: Iterable[SecretUse], tool: str) -> dict[Place, SecretUse] | Fai
 
 
 def with_values(arguments: Mapping[str, Any], values: Mapping[Place, str]) -> dict[str, Any] | Failed:
-    """A copy with each value at its place. Whatever is on the path must be an object, or missing."""
+    """A copy with each value at its place. Every parent on the path must be an object or missing."""
     made = dict(arguments)
     for place, value in values.items():
         within = made
@@ -52,7 +52,7 @@ def with_values(arguments: Mapping[str, Any], values: Mapping[Place, str]) -> di
             inner = within.get(name, {})
             if not isinstance(inner, dict):
                 at = ".".join(("arguments", *place))
-                return Failed("secret_misplaced", f"A secret is meant for '{at}', but '{name}' is not an object.")
+                return Failed("secret_misplaced", f"A secret is assigned to '{at}', but '{name}' is not an object.")
             within[name] = dict(inner)
             within = within[name]
         within[place[-1]] = value
@@ -60,7 +60,7 @@ def with_values(arguments: Mapping[str, Any], values: Mapping[Place, str]) -> di
 
 
 def with_handles(arguments: Mapping[str, Any], uses: Mapping[Place, SecretUse]) -> dict[str, Any] | Failed:
-    """A copy in which each secret is shown by its handle: what a person sees, and what is checked against the schema."""
+    """A copy with a handle in place of each secret, which a person sees and which is checked against the schema."""
     shown = {place: use.form.replace("{}", f"<secret {use.handle}>") for place, use in uses.items()}
     return with_values(arguments, shown)
 
@@ -71,7 +71,7 @@ def with_handles(arguments: Mapping[str, Any], uses: Mapping[Place, SecretUse]) 
 def check(
     tool: str, schema: dict[str, Any], arguments: Mapping[str, Any], secret: Iterable[Place] = ()
 ) -> Failed | None:
-    """Why the arguments do not match the schema, or None. What is at a secret's place counts as right."""
+    """Why the arguments do not match the schema, or None. The places of secrets are not checked."""
     if not schema:
         return None
     try:
@@ -123,7 +123,7 @@ def _parameters(schema: dict[str, Any]) -> str:
         return ""
     must = set(required) if isinstance(required, list) else set()
     names = [f"{name} (required)" if name in must else str(name) for name in list(properties)[:20]]
-    return _short(f"It takes {', '.join(names)}.")
+    return _short(f"It accepts {', '.join(names)}.")
 
 
 def _short(text: str) -> str:

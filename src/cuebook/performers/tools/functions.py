@@ -26,7 +26,7 @@ from cuebook.performers.tools.toolbox import SimpleTool, Tool, in_time
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _SHOWN = 1_000
-_RUNS_ON = "It runs in a thread, which cannot be stopped from outside: it may still be at work."
+_RUNS_ON = "It runs in a thread, which cannot be stopped from outside, so it may still be running."
 
 
 def python_tool(
@@ -44,8 +44,8 @@ def python_tool(
     given = name if name is not None else getattr(function, "__name__", type(function).__name__)
     if not _NAME.fullmatch(given):
         raise BadInput(
-            f"'{given}' cannot be a tool's name.",
-            fix="Give a name of letters, digits, '_' and '-' that begins with a letter.",
+            f"'{given}' is not a valid tool name.",
+            fix="Use a name of letters, digits, '_' and '-' that begins with a letter.",
         )
     signature = _Signature(function, given)
     words = description if description is not None else inspect.getdoc(function) or ""
@@ -67,7 +67,7 @@ class _Signature:
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise BadInput(
-                    f"The function '{name}' takes '*{parameter.name}', which has no schema.",
+                    f"The function '{name}' accepts '*{parameter.name}', which has no schema.",
                     fix="Name its parameters, or wrap it in a function that does.",
                 )
             if parameter.kind is parameter.POSITIONAL_ONLY:
@@ -86,7 +86,7 @@ class _Signature:
         return self._schema
 
     def bind(self, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments, converted to their types, as a call takes them."""
+        """The positional and named arguments of the call, converted to their types."""
         made = msgspec.convert(arguments, self._type)
         named = {field: getattr(made, field) for field in self._type.__struct_fields__}
         return [named.pop(field) for field in self._by_position], named
@@ -115,12 +115,12 @@ def _field(parameter: inspect.Parameter, hint: Any) -> tuple[Any, ...]:
     default = parameter.default
     if not isinstance(default, list | dict | set):
         return (parameter.name, hint, default)
-    # An empty one by its type, since the schema shows the default then.
+    # An empty default becomes its type, because the schema shows the default then.
     return (parameter.name, hint, msgspec.field(default_factory=default.copy if default else type(default)))
 
 
 def _flat(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with its first type written out, as models and checkers expect it."""
+    """The schema with its top-level type inlined, as models and checkers expect it."""
     parts = dict(schema["$defs"])
     top = parts.pop("Arguments")
     top.pop("title", None)
@@ -133,7 +133,7 @@ async def _run(
     try:
         positional, named = signature.bind(arguments)
     except msgspec.ValidationError as error:
-        return Failed("bad_arguments", f"The arguments of the tool '{name}' do not fit: {error}.")
+        return Failed("bad_arguments", f"The arguments of the tool '{name}' do not match: {error}.")
 
     async def work() -> Any:
         if _is_async(function):
@@ -147,14 +147,14 @@ async def _run(
         return Failed(
             "tool_error",
             f"The tool '{name}' raised {raised.kind}: {call.masked(str(raised))[:_SHOWN]}",
-            fix="See what the tool says; correct the arguments or the tool.",
+            fix="Correct the arguments or the tool.",
             details={"type": raised.kind},
         )
     return _result(name, outcome)
 
 
 class _Raised(Exception):
-    """Wraps what a tool raised, so that a time-out of its own is not taken for ours, nor its exit for everyone's."""
+    """Wraps an error of a tool, so that its timeout is not mistaken for ours, or its exit for that of the process."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -178,8 +178,8 @@ def _result(name: str, value: Any) -> ToolResult | Failed:
     except (CuebookError, RecursionError):
         return Failed(
             "bad_result",
-            f"The tool '{name}' gave back a value of type {type(value).__name__}, which cannot be kept.",
-            fix="Let it return text, numbers, lists and dictionaries with text as keys.",
+            f"The tool '{name}' returned a value of type {type(value).__name__}, which cannot be stored.",
+            fix="Return strings, numbers, lists, or dictionaries with string keys.",
         )
 
 
@@ -188,8 +188,8 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
-    """Calls it in a thread of its own. One that never ends holds up neither the others nor the end of the program, as
-    it would in the pool that `asyncio.to_thread` shares.
+    """Calls the function in its own thread. Unlike in the shared pool of `asyncio.to_thread`, a function that never
+    ends blocks neither the others nor the end of the program.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()

@@ -1,7 +1,7 @@
-"""The tools there are, by name, and the performer of `CallTool`.
+"""The available tools by name, and the performer of `CallTool`.
 
-It finds a tool, checks the arguments, puts secrets in place and enforces the tool's limits. What a tool does, where
-it runs and whether it may be used is not known here.
+It finds a tool, checks the arguments, inserts secrets and enforces the tool's limits. It does not know what a tool
+does, where it runs or whether it may be used.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ class Tool(Protocol):
 
     @property
     def takes_secrets(self) -> bool:
-        """Whether a secret may be among its arguments: not where they end up in a command line or a file."""
+        """Whether its arguments may contain secrets. False if they end up in a command line or a file."""
 
     async def describe(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
-        """The actions of the call, in addition to calling the tool. The arguments fit the schema."""
+        """The actions of the call, in addition to calling the tool. The arguments match the schema."""
 
     async def call(self, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
-        """Performs it, within `call.limits`."""
+        """Performs the call within `call.limits`."""
 
 
 class ToolServer(Protocol):
     """Tools that come from elsewhere and may change; each is named after the server, as in `github.search`."""
 
     async def find(self, tool: str, seconds: float | None = None) -> Tool | Failed:
-        """The tool by its name on the server, within that time. It may have an empty schema as long as the server must
-        not be started.
+        """The tool by its name on the server, within that time. Its schema may be empty as long as the server must not
+        be started.
         """
 
     async def tools(self) -> list[Tool] | Failed:
-        """All of them; none as long as the server must not be started."""
+        """All tools; none as long as the server must not be started."""
 
     async def describe(self) -> Description | Failed:
         """The actions of listing its tools. Nothing is started."""
@@ -70,7 +70,7 @@ class ToolServer(Protocol):
 
 
 Bring = Callable[[ServerSpec], ToolServer]
-"""Makes a server from its definition in a playbook. It starts nothing. `BadInput` if the definition is invalid."""
+"""Creates a server from its definition in a playbook, without starting it. Raises `BadInput` if it is invalid."""
 
 
 Run = Callable[[dict[str, Any], Call], Awaitable[ToolResult | Failed]]
@@ -78,7 +78,7 @@ Describe = Callable[[dict[str, Any], Settings], Awaitable[Description | Failed]]
 
 
 class SimpleTool(msgspec.Struct, frozen=True):
-    """A tool made of a function or two."""
+    """A tool made of one or two functions."""
 
     spec: ToolSpec
     run: Run
@@ -87,7 +87,7 @@ class SimpleTool(msgspec.Struct, frozen=True):
     idempotent: bool = False
     takes_secrets: bool = False
     aliases: dict[str, str] = {}
-    """Other names of its arguments, which models know from elsewhere, and the names they have here."""
+    """Alternative names of its arguments that models know from elsewhere, with the names used here."""
 
     async def describe(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
         if self.describing is not None:
@@ -107,7 +107,7 @@ def as_json(value: Any) -> str:
 
 
 def no_secrets(handle: str) -> str:
-    """Stands in where no secrets are configured."""
+    """Used if no secrets are configured."""
     raise BadInput(f"The secret '{handle}' is not available here.", fix="Configure where secrets come from.")
 
 
@@ -124,14 +124,14 @@ class Toolbox:
         self._servers = dict(servers or {})
         self._bring = bring
         self._brought: dict[bytes, ToolServer] = {}
-        """By their whole definition. Each one that runs was approved by a person, so there are not many."""
+        """The servers by their whole definition. A person approved each one that runs, so there are not many."""
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             name = tool.spec.name
             if name in self._tools:
-                raise BadInput(f"There are two tools named '{name}'.", fix="Give one of them another name.")
+                raise BadInput(f"There are two tools named '{name}'.", fix="Rename one of them.")
             if "." in name:
-                raise BadInput(f"The tool name '{name}' holds a dot.", fix="Dots part a server from its tools.")
+                raise BadInput(f"The tool name '{name}' contains a dot.", fix="Dots separate a server from its tools.")
             self._tools[name] = tool
 
     async def describe(self, effect: CallTool, settings: Settings) -> Description | Failed:
@@ -151,7 +151,7 @@ class Toolbox:
 
     async def perform(self, effect: CallTool, call: Call) -> ToolResult | Failed:
         effect = self._named(effect)
-        # A tool keeps to its limit by itself and can say more about it; this is for one that does not.
+        # A tool enforces its limit itself and can report more about it; this is for a tool that does not.
         net = call.limits.seconds + call.limits.grace + 1.0
         try:
             outcome = await in_time(effect.tool, net, self._perform(effect, call))
@@ -173,7 +173,7 @@ class Toolbox:
             arguments = {**arguments, effect.key_at: sha256(call.key.encode()).hexdigest()}
         spent = min(clock() - begun, call.limits.seconds)
         left = msgspec.structs.replace(call.limits, seconds=call.limits.seconds - spent)
-        # An effect that a tool hands to other performers has its own secrets, or none.
+        # An effect that a tool passes to other performers has its own secrets, or none.
         inner = msgspec.structs.replace(call, limits=left, spent=call.spent + spent, secrets=dict)
         outcome = await tool.call(arguments, inner)
         if isinstance(outcome, Failed) and outcome.details.get(UNANSWERED) and (tool.reads_only or tool.idempotent):
@@ -182,7 +182,7 @@ class Toolbox:
         return outcome
 
     async def specs(self, pattern: str = "*", server: ServerSpec | None = None) -> list[ToolSpec] | Failed:
-        """The tools whose names match, as a model sees them: those of a server that a playbook brings, or of all others. A
+        """The tools whose names match, as a model sees them: those of a server that a playbook brings, or all others. A
         server that is not approved has none.
         """
         if server is not None:
@@ -198,7 +198,7 @@ class Toolbox:
         return sorted(found, key=lambda spec: spec.name)
 
     async def trusts(self, name: str) -> tuple[Trust, ...]:
-        """What a person must approve before a tool with this name is listed: its server. Nothing is started."""
+        """The approvals that are required before a tool with this name is listed. Nothing is started."""
         own = server_of(name, self._servers)
         if not own:
             return ()
@@ -211,7 +211,7 @@ class Toolbox:
         return found if isinstance(found, Failed) else await found.describe()
 
     async def find(self, name: str, seconds: float | None = None, server: ServerSpec | None = None) -> Tool | Failed:
-        """The tool of that name, with its marks. This may start its server, if a person has agreed to that."""
+        """The tool with that name and its properties. This may start its server, if a person has approved it."""
         if server is not None:
             return await self._find_at(server, name, seconds)
         tool = self._tools.get(name)
@@ -223,22 +223,22 @@ class Toolbox:
         return no_such_tool(name, [*self._tools, *(f"{one}.*" for one in self._servers)])
 
     async def close(self) -> None:
-        """Ends the servers."""
+        """Stops the servers."""
         await asyncio.gather(*(server.close() for server in (*self._servers.values(), *self._brought.values())))
 
     def _named(self, effect: CallTool) -> CallTool:
-        """The call with its arguments by the names they have here."""
+        """The call with the names of its arguments that are used here."""
         tool = self._tools.get(effect.tool) if effect.server is None else None
         if not isinstance(tool, SimpleTool) or tool.aliases.keys().isdisjoint(effect.arguments):
             return effect
         given = effect.arguments
         named = {name: tool.aliases.get(name, name) for name in given}
-        # One that is given by both names is left as it is, and refused.
+        # An argument that is passed by both names is left as it is, and refused.
         arguments = {name if named[name] in given else named[name]: value for name, value in given.items()}
         return msgspec.structs.replace(effect, arguments=arguments)
 
     def _found(self, server: ServerSpec) -> ToolServer | Failed:
-        """The server itself; one of that name in the configuration comes before what a playbook brings."""
+        """The server itself. A configured one takes precedence over one of the same name that a playbook brings."""
         configured = self._servers.get(server.name)
         if configured is not None:
             return configured
@@ -268,7 +268,7 @@ class Toolbox:
     async def _prepared(
         self, effect: CallTool, seconds: float | None = None
     ) -> tuple[Tool, dict[Place, Any], dict[str, Any]] | Failed:
-        """The tool, the places of secrets, and the arguments with secrets by their handles, which fit its schema."""
+        """The tool, the places of secrets, and the arguments with handles for secrets, checked against its schema."""
         secret = places(effect.secrets, effect.tool)
         if isinstance(secret, Failed):
             return secret
@@ -281,8 +281,8 @@ class Toolbox:
         if secret and not tool.takes_secrets:
             return Failed(
                 "secret_misplaced",
-                f"The tool '{effect.tool}' takes no secrets: its arguments do not stay private.",
-                fix="Hand the secret to a command by its environment, or to a request by a header.",
+                f"The tool '{effect.tool}' does not accept secrets: its arguments do not stay private.",
+                fix="Pass the secret to a command in its environment, or to a request in a header.",
             )
         wrong = check(effect.tool, tool.spec.parameters, arguments, secret)
         return wrong or (tool, secret, arguments)
@@ -312,7 +312,7 @@ def _how_to_add(server: str) -> str:
 
 
 async def in_time(name: str, seconds: float, work: Awaitable[T], note: str = "") -> T | Failed:
-    """The work's result, or `timeout` when it takes longer; the work is cancelled then."""
+    """The result of the work, or a `timeout` if it takes longer, in which case it is cancelled."""
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
@@ -357,7 +357,7 @@ def _with_secrets(effect: CallTool, secret: Mapping[Place, Any], call: Call) -> 
     values = call.secrets()
     missing = [use.handle for use in secret.values() if use.at not in values]
     if missing:
-        return Failed("secret_missing", f"The secret '{missing[0]}' was not handed over.", fix="Check the secret.")
+        return Failed("secret_missing", f"The secret '{missing[0]}' was not provided.", fix="Check the secret.")
     return with_values(effect.arguments, {place: values[use.at] for place, use in secret.items()})
 
 

@@ -1,4 +1,4 @@
-"""Better Stack: its sources by the Telemetry API, their logs by SQL over HTTP, which only reads there."""
+"""Better Stack: sources through the Telemetry API, and their logs through read-only SQL over HTTP."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BETTERSTACK = Skill(
         ),
         HttpTool(
             "betterstack_get_source",
-            "Tells about one telemetry source.",
+            "Reads one telemetry source.",
             parameters(("id",), id=number("Its id.")),
             # Only the list has a second version, and only its response has a `data` key.
             _get("/api/v1/sources/{id}", {}, *_SOURCE, "created_at", "updated_at"),
@@ -69,7 +69,7 @@ BETTERSTACK = Skill(
             "betterstack_query",
             "Queries logs in Better Stack with ClickHouse SQL. Recent logs are in remote(TABLE_logs), older ones in"
             " s3Cluster(primary, TABLE_s3) with _row_type = 1; dt is the time and raw the log as JSON, whose fields"
-            " JSONExtract(raw, 'name', 'Nullable(String)') gives.",
+            " JSONExtract(raw, 'name', 'Nullable(String)') returns.",
             parameters(
                 ("query",),
                 query={

@@ -1,4 +1,4 @@
-"""Datadog, by its web API. All of it only reads."""
+"""Datadog, through its web API. All tools are read-only."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ DATADOG = Skill(
         ),
         HttpTool(
             "datadog_query_metrics",
-            "Gives a metric over time from Datadog.",
+            "Reads a metric over time from Datadog.",
             parameters(
                 ("query", "from", "to"),
                 query=text("The query, as in `avg:system.cpu.user{*}`.", least=1),
-                **{"from": number("The first second, counted since 1970.", least=0)},
-                to=number("The last second, counted since 1970.", least=0),
+                **{"from": number("The start, in seconds since 1970.", least=0)},
+                to=number("The end, in seconds since 1970.", least=0),
             ),
             _get(
                 "/api/v1/query",
@@ -74,7 +74,7 @@ DATADOG = Skill(
             parameters(
                 (),
                 name=text("A part of the name.", least=1),
-                tags=text("Tags of the monitor, with commas between them.", least=1),
+                tags=text("Tags of the monitor, separated by commas.", least=1),
             ),
             _get(
                 "/api/v1/monitor",

@@ -1,4 +1,4 @@
-"""GitHub, by its REST API."""
+"""GitHub, through its REST API."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ READING = (
                 "type": "string",
                 "enum": ["issue", "pull-request"],
                 "default": "issue",
-                "description": "What to look for: one of them at a time.",
+                "description": "What to look for.",
             },
         ),
         (
             _get(
                 "/search/issues",
-                # A query that names no kind is refused for tokens of the fine-grained sort.
+                # GitHub refuses a query without a kind for fine-grained tokens.
                 {"q": Words(("{query}", "repo:{repo}", "is:{kind}"), unless=("query", _SAYS_KIND)), "per_page": 20},
                 *("total_count", *(f"items.{field}" for field in _ISSUE), "items.pull_request.html_url"),
             ),
@@ -115,7 +115,7 @@ READING = (
         parameters(
             ("repo",),
             repo=_REPO,
-            branch=text("The branch; the default one if not given.", least=1),
+            branch=text("The branch; if omitted, the default branch.", least=1),
             per_page=count(10, 100),
         ),
         (
@@ -129,12 +129,12 @@ READING = (
     ),
     HttpTool(
         "github_get_file",
-        "Reads a file of a GitHub repository.",
+        "Reads a file from a GitHub repository.",
         parameters(
             ("repo", "path"),
             repo=_REPO,
             path=text("Its path in the repository.", least=1),
-            ref=text("A branch, tag or commit; the default branch if not given.", least=1),
+            ref=text("A branch, tag or commit; if omitted, the default branch.", least=1),
         ),
         (
             Request(
@@ -189,7 +189,7 @@ WRITING = (
     ),
     HttpTool(
         "github_create_pr",
-        "Opens a pull request on GitHub. If the branch has an open one already, gives that one, with `reused` true.",
+        "Opens a pull request on GitHub. If the branch already has an open one, returns that one, with `reused` true.",
         parameters(
             ("repo", "title", "head"),
             repo=_REPO,

@@ -1,4 +1,4 @@
-"""Linear, by its GraphQL API. Each tool is one document, so what it can do is what is written here."""
+"""Linear, through its GraphQL API. Each tool is one document, so it can only do what is written here."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ LINEAR = Skill(
         ),
         HttpTool(
             "linear_list_labels",
-            "Lists the labels in Linear, with their ids. A label without a team is there for all teams.",
+            "Lists the labels in Linear, with their ids. A label without a team is available to all teams.",
             parameters(),
             _ask(
                 _found("issueLabels.nodes"), "query { issueLabels(first: 250) { nodes { id name team { id key } } } }"
@@ -119,9 +119,9 @@ LINEAR = Skill(
                 issueId=text("Its id.", least=1),
                 title=text("Its new title.", least=1),
                 description=text("Its new text, in Markdown."),
-                stateId=text("The id of the state it is to be in.", least=1),
+                stateId=text("The id of its new state.", least=1),
                 priority=_PRIORITY,
-                labelIds=texts("Ids of all labels it is to have."),
+                labelIds=texts("Ids of all its new labels."),
             ),
             _ask(
                 _done("issueUpdate", "issue"),

@@ -1,6 +1,6 @@
-"""Notifications by webhooks: of Discord, of Microsoft Teams, or of anything that takes JSON.
+"""Notifications through webhooks: Discord, Microsoft Teams, or anything that accepts JSON.
 
-A webhook's address is a secret: anyone who knows it may post. So a model is never asked for one.
+The URL of a webhook is a secret, because anyone who knows it may post. So a model is never asked for one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NOTIFICATION = Skill(
         HttpTool(
             "notify_webhook",
             "Posts JSON to the webhook that is configured for notifications.",
-            parameters(("payload",), payload=table("What is posted.")),
+            parameters(("payload",), payload=table("The JSON to post.")),
             _post(_WEBHOOK, Given("payload")),
         ),
         HttpTool(
@@ -47,7 +47,7 @@ NOTIFICATION = Skill(
             parameters(
                 ("content",),
                 content={**text("The message, in Markdown.", least=1), "maxLength": 2000},
-                embeds=objects("What is shown below it, as Discord describes embeds."),
+                embeds=objects("Embeds below the message, as Discord describes them."),
             ),
             _post(_DISCORD, Rest()),
         ),

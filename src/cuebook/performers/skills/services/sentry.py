@@ -1,4 +1,4 @@
-"""Sentry, by its web API. All of it only reads."""
+"""Sentry, through its web API. All tools are read-only."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ SENTRY = Skill(
         ),
         HttpTool(
             "sentry_search_events",
-            "Searches the events of a Sentry project and gives the fields that are asked for, as a table.",
+            "Searches the events of a Sentry project and returns the requested fields as a table.",
             parameters(
                 ("project", "fields"),
                 project=_PROJECT,
                 query=text("What to look for, in Sentry's syntax.", least=1),
-                fields=texts("What to give of each, as in title, count() or last_seen().", least=1),
+                fields=texts("The fields to return, as in title, count() or last_seen().", least=1),
                 statsPeriod=_PERIOD,
             ),
             _get(

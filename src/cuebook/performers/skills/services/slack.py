@@ -1,4 +1,4 @@
-"""Slack, by its Web API, or by an incoming webhook for messages to the channel that the webhook belongs to."""
+"""Slack, through its Web API, or through an incoming webhook for messages to the channel of that webhook."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLACK = Skill(
                 ("text",),
                 text=_MESSAGE,
                 channel=_CHANNEL,
-                blocks=objects("The message in blocks, where it has a layout."),
+                blocks=objects("The message as blocks, if it has a layout."),
             ),
             (
                 Request("POST", _BASE, "/chat.postMessage", auth=_AUTH, body=Rest(), wants=("channel",), answer=_SENT),
@@ -38,7 +38,7 @@ SLACK = Skill(
         ),
         HttpTool(
             "slack_send_thread_reply",
-            "Answers in the thread of a Slack message.",
+            "Replies in the thread of a Slack message.",
             parameters(
                 ("channel", "thread_ts", "text"),
                 channel=_CHANNEL,
