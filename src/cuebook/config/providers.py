@@ -70,7 +70,7 @@ def _field(file: ConfigFile, dotted: str, part: str, value: Any) -> str:
     if part == "key_env" and not VARIABLE.fullmatch(value):
         raise BadInput(
             f"{where}: {name} must be the name of an environment variable, not a key.",
-            fix='Write it as in key_env = "MY_SERVER_KEY".',
+            fix='For example: key_env = "MY_SERVER_KEY".',
         )
     if part == "protocol" and value not in ("openai", "anthropic"):
         raise BadInput(f'{where}: {name} must be "openai" or "anthropic".', fix="Correct or remove it.")
@@ -82,7 +82,7 @@ def _field(file: ConfigFile, dotted: str, part: str, value: Any) -> str:
 def _check_address(name: str, value: str, where: Origin) -> None:
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        fix = 'Write it as in base_url = "http://127.0.0.1:8000/v1".'
+        fix = 'For example: base_url = "http://127.0.0.1:8000/v1".'
         raise BadInput(f"{where}: {name} must be an http or https URL.", fix=fix)
     if parts.username or parts.password:
         raise BadInput(f"{where}: {name} contains a password.", fix="Remove it and use key_env.")

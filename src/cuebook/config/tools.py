@@ -125,7 +125,7 @@ def function(name: str, value: Any, refuse: Refuse, *, shared: bool) -> str:
     if not _TOOL.fullmatch(name):
         raise refuse(dotted, f"'{name}' cannot be a tool's name.", "Use letters, digits, _ and -.")
     if not isinstance(value, str) or not _FUNCTION.fullmatch(value):
-        raise refuse(dotted, f"{dotted} must be a function.", 'Write it as in greet = "my_tools:greet".')
+        raise refuse(dotted, f"{dotted} must be a function.", 'For example: greet = "my_tools:greet".')
     return value
 
 
@@ -181,13 +181,13 @@ def _flag(name: str, value: Any, refuse: Refuse) -> bool:
 
 def _words(name: str, value: Any, refuse: Refuse) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(word, str) and word for word in value):
-        raise refuse(name, f"{name} must be a list of strings.", 'Write it as in ["my-server", "--stdio"].')
+        raise refuse(name, f"{name} must be a list of strings.", 'For example: ["my-server", "--stdio"].')
     return tuple(value)
 
 
 def _texts(name: str, value: Any, refuse: Refuse) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise refuse(name, f"{name} must be a table of strings.", 'Write it as in { NAME = "value" }.')
+        raise refuse(name, f"{name} must be a table of strings.", 'For example: { NAME = "value" }.')
     return dict(value)
 
 
@@ -196,14 +196,14 @@ def _handle(name: str, value: Any, refuse: Refuse) -> str:
         raise refuse(
             name,
             f"{name} must say where the secret is; the secret itself does not belong in a file.",
-            'Write it as in "env:NAME", "keyring:NAME" or "file:/path".',
+            'For example: "env:NAME", "keyring:NAME" or "file:/path".',
         )
     return value
 
 
 def _handles(name: str, value: Any, refuse: Refuse) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise refuse(name, f"{name} must be a table.", 'Write it as in { TOKEN = "env:MY_TOKEN" }.')
+        raise refuse(name, f"{name} must be a table.", 'For example: { TOKEN = "env:MY_TOKEN" }.')
     return {key: _handle(f"{name}.{key}", handle, refuse) for key, handle in value.items()}
 
 
