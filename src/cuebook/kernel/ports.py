@@ -113,7 +113,7 @@ Domain = Literal["tool", "command", "egress", "secret", "file", "model"]
 
 
 class Action(msgspec.Struct, frozen=True):
-    """One thing that an effect would do, in the terms of a policy."""
+    """One thing that an effect would do, in policy terms."""
 
     domain: Domain
     target: str
@@ -408,7 +408,7 @@ class Whole(msgspec.Struct):
 
 
 class Store(Protocol):
-    """Keeps journals. Every write is durable when it returns; a refusal changes nothing."""
+    """Stores journals. Every write is durable when it returns; a refusal changes nothing."""
 
     async def create(self, row: RunRow, text: str, batch: Batch) -> None:
         """Adds a run with its first records; a fork's `parent` and `parent_seq` are set in the row."""

@@ -175,7 +175,7 @@ class StepRow(msgspec.Struct, gc=False):
     cut: bool = False
     """Whether it ended only because its run or branch ended; a retry may continue it."""
     failed_at: int = 0
-    """The record of its failure; a retry that voids that record continues the step."""
+    """The record of its failure. A retry that voids this record continues the step."""
     started: float | None = None
     finished: float | None = None
     since: float | None = None

@@ -304,7 +304,7 @@ class Service(Queries):
     ) -> WaitRow:
         """Decides an approval or an effect in doubt, once.
 
-        `done` needs the outcome of the effect. Changed settings apply from now on and need the role of a runner.
+        `done` needs the outcome of the effect. Changed settings apply from now on and require the runner role.
         """
         row = await self._wait(wait, token, who)
         if token is None:

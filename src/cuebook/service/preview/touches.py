@@ -27,7 +27,7 @@ Decide = Callable[[Action], Ruling]
 
 
 class Touched(msgspec.Struct, frozen=True):
-    """One action of a run, in the terms of a policy."""
+    """One action of a run, in policy terms."""
 
     domain: str
     target: str

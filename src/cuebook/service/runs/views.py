@@ -43,7 +43,7 @@ ARTIFACT_FILES: dict[str, tuple[str, str]] = {
 
 
 _BRIEF = 60
-"""The maximum number of characters that a note shows of a changed value."""
+"""The maximum length of a changed value in a note, in characters."""
 
 
 class Answered(msgspec.Struct, frozen=True):
