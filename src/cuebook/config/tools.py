@@ -196,7 +196,7 @@ def _handle(name: str, value: Any, refuse: Refuse) -> str:
         raise refuse(
             name,
             f"{name} must say where the secret is; the secret itself does not belong in a file.",
-            'For example: "env:NAME", "keyring:NAME" or "file:/path".',
+            'Write it as "env:NAME", "keyring:NAME" or "file:/path".',
         )
     return value
 
