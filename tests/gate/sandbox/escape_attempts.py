@@ -201,16 +201,39 @@ def open_memory_of_another() -> Any:
 
 @attempt
 def open_the_disk() -> Any:
-    with open("/proc/self/mountinfo") as file:
-        device = next(line.split()[2] for line in file if " / / " in line)
-    major, minor = map(int, device.split(":"))
-    os.mknod("disk", 0o60600, os.makedev(major, minor))
+    os.mknod("disk", 0o60600, os.stat(sys.executable).st_dev)
     return os.open("disk", os.O_RDONLY)
 
 
 @attempt
+def open_kernel_messages() -> Any:
+    os.mknod("messages", 0o20600, os.makedev(1, 11))
+    return os.open("messages", os.O_RDONLY)
+
+
+@attempt
+def open_the_terminal() -> Any:
+    return [os.open(path, os.O_RDWR) for path in ("/dev/tty", "/dev/ptmx", "/dev/console")]
+
+
+@attempt
 def own_environment() -> Any:
-    return content("/proc/self/environ")
+    return [f"{name}={value}" for name, value in os.environ.items()]
+
+
+@attempt
+def read_by_a_program_from_memory() -> Any:
+    """A program that is in no folder has the same rights."""
+    with open("/bin/cat", "rb") as file:
+        program = os.memfd_create("program", 0)
+        os.write(program, file.read())
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        os.dup2(writing, 1)
+        os.execve(program, ["cat", SECRET], {})
+    os.close(writing)
+    os.waitpid(child, 0)
+    return os.read(reading, 100).decode()
 
 
 # --- writing ---
@@ -436,6 +459,43 @@ def abstract_datagram() -> Any:
         it.sendto(b"out", f"\0cuebook-datagrams-{TARGET}")
 
 
+def by_a_pair(kind: int, address: str) -> None:
+    one, _other = socket.socketpair(socket.AF_UNIX, kind)
+    with one:
+        one.sendto(b"out", address)
+
+
+@attempt
+def unix_datagram_by_a_pair() -> Any:
+    by_a_pair(socket.SOCK_DGRAM, f"{OUTSIDE}/datagrams")
+
+
+@attempt
+def unix_datagram_by_a_raw_pair() -> Any:
+    by_a_pair(socket.SOCK_RAW, f"{OUTSIDE}/datagrams")
+
+
+@attempt
+def abstract_datagram_by_a_pair() -> Any:
+    by_a_pair(socket.SOCK_DGRAM, f"\0cuebook-datagrams-{TARGET}")
+
+
+@attempt
+def unix_datagram_by_a_pair_connected_anew() -> Any:
+    one, _other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with one:
+        one.connect(f"{OUTSIDE}/datagrams")
+        one.send(b"out")
+
+
+@attempt
+def unix_socket_by_a_pair_connected_anew() -> Any:
+    one, _other = socket.socketpair()
+    with one:
+        one.connect(f"{OUTSIDE}/socket")
+        one.send(b"out")
+
+
 @attempt
 def raw_socket() -> Any:
     socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)
@@ -502,6 +562,25 @@ def set_priority_of_another() -> Any:
 @attempt
 def bind_another_to_a_processor() -> Any:
     os.sched_setaffinity(TARGET, {0})
+
+
+@attempt
+def see_limits_of_another() -> Any:
+    return resource.prlimit(TARGET, resource.RLIMIT_CPU)
+
+
+@attempt
+def open_shared_memory_of_another() -> Any:
+    return call(29, 194, TARGET, 0, 0)
+
+
+@attempt
+def become_a_sibling() -> Any:
+    """A child of our own parent, which nothing below us leads to."""
+    child = call(56, 220, 0x8000 | signal.SIGCHLD, 0, 0, 0, 0)
+    if child == 0:
+        os._exit(0)
+    return child
 
 
 @attempt

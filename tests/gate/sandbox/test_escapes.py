@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import socket
@@ -23,6 +24,7 @@ from tests.gate.sandbox.sandboxes import LIMITS, SANDBOXES, WORKING, confined, p
 
 CANARY = "canary-3f9a1c77"
 ATTEMPTS = Path(__file__).with_name("escape_attempts.py")
+libc = ctypes.CDLL(None)
 
 
 class Escape(NamedTuple):
@@ -117,6 +119,7 @@ def _attempted(name: str, folder: Path, *, network: bool = False) -> Escape:
         cwd=outside, env={"CANARY": CANARY}, stdin=inherited, start_new_session=True,
     )  # fmt: skip
     servers = Servers(outside, target.pid)
+    memory = _shared_memory(target.pid)
     before = _state(outside)
     try:
         confinement = confined(
@@ -148,9 +151,16 @@ def _attempted(name: str, folder: Path, *, network: bool = False) -> Escape:
         )
     finally:
         servers.close()
+        libc.shmctl(memory, 0, None)
         os.close(inherited)
         target.kill()
         target.wait()
+
+
+def _shared_memory(key: int) -> int:
+    made: int = libc.shmget(key, 4096, 0o1600)
+    assert made >= 0
+    return made
 
 
 def _cpu_limit(pid: int) -> tuple[str, str]:
@@ -211,6 +221,7 @@ def test_neither_programs_nor_settings_of_the_system_are_opened_for_writing(esca
     assert escape.results["write_system_settings"] is None
     assert escape.results["open_the_emergency_switch"] is None
     assert escape.results["open_the_disk"] is None
+    assert escape.results["open_kernel_messages"] is None
 
 
 def test_no_server_outside_is_reached(escape: Escape) -> None:
@@ -230,6 +241,7 @@ def test_no_other_process_is_touched(escape: Escape) -> None:
         *("signal_another", "signal_another_by_descriptor", "signal_group_of_another", "trace_another"),
         *("take_descriptor_of_another", "read_memory_of_another", "open_memory_of_another", "set_limits_of_another"),
         *("set_priority_of_another", "bind_another_to_a_processor", "type_into_the_terminal"),
+        *("see_limits_of_another", "open_shared_memory_of_another"),
         *("enter_the_namespace_of_another", "read_arguments_of_another", "read_environment_of_another"),
     }
     assert {name for name in touching if escape.results[name] is not None} == set()
@@ -267,7 +279,11 @@ def test_the_loader_obeys_nobody_before_the_sandbox_is_closed(name: str, tmp_pat
     source = workspace / "evil.c"
     source.write_text(
         "#include <stdio.h>\n"
-        f'__attribute__((constructor)) void loaded(void) {{ FILE *f = fopen("{outside}/loaded", "w"); if (f) fclose(f); }}\n'
+        "#include <unistd.h>\n"
+        "__attribute__((constructor)) void loaded(void) {\n"
+        f'  FILE *f = fopen("{outside}/loaded", "w"); if (f) fclose(f);\n'
+        f'  if (!chown("{outside}", 1, 1)) puts("privileged");\n'
+        "}\n"
     )
     library = workspace / "evil.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
@@ -275,7 +291,9 @@ def test_the_loader_obeys_nobody_before_the_sandbox_is_closed(name: str, tmp_pat
         env = {"PATH": "/usr/bin:/bin", variable: str(library)}
         done = asyncio.run(run(choose(name), confined(("/bin/true",), workspace, env=env)))  # type: ignore[arg-type]
         assert done.code == 0, done.stderr
+        assert done.stdout == ""
     assert list(outside.iterdir()) == []
+    assert outside.stat().st_uid == os.getuid()
 
 
 @pytest.mark.parametrize("name", SANDBOXES)
@@ -521,6 +539,37 @@ async def test_a_hidden_file_is_hidden_by_each_of_its_names(name: Any, writes: b
     else:
         assert (await run(choose(name), confinement)).stdout == "read"
     assert store.read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", SANDBOXES)
+async def test_everything_around_a_hidden_file_can_still_be_read(name: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    (folder / "below" / "deep").mkdir(parents=True)
+    for path in ("top", "below/beside", "below/deep/deeper", "below/store.db"):
+        (folder / path).write_text(f"{path}\n")
+    (tmp_path / "outside").write_text("outside\n")
+    (folder / "link").symlink_to(tmp_path / "outside")
+    (folder / "inner").symlink_to("below/beside")
+    script = "cat top below/beside below/deep/deeper inner; ls; ls below; ls below/deep; cat below/store.db link"
+    where = {"writable": (), "readable": (str(folder),), "hidden": (str(folder / "below" / "store.db"),)}
+    done = await run(choose(name), confined(("/bin/sh", "-c", script), folder, **where))
+    lines = ["top", "below/beside", "below/deep/deeper", "below/beside", "below", "inner", "link", "top"]
+    assert done.stdout.split() == [*lines, "beside", "deep", "store.db", "deeper"], done.stderr
+
+
+@pytest.mark.parametrize("name", SANDBOXES)
+async def test_nothing_in_a_hidden_folder_is_read(name: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    (folder / "kept").mkdir(parents=True)
+    (folder / "kept" / "inside").write_text("kept")
+    (folder / "file").write_text("read")
+    (folder / "again").symlink_to(folder)
+    script = "cat file; ls kept; cat kept/inside again/kept/inside"
+    where = {"writable": (), "readable": (str(folder), str(folder / "again")), "hidden": (str(folder / "kept"),)}
+    if name == "bubblewrap":  # which hides files alone
+        return
+    done = await run(choose(name), confined(("/bin/sh", "-c", script), folder, **where))
+    assert done.stdout == "read", done.stderr
 
 
 @pytest.mark.parametrize("name", [*SANDBOXES, "none"])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from cuebook.gate.sandbox import NoSandbox, bubblewrap, choose, landlock, proces
 from cuebook.gate.sandbox.child import NotStarted
 from cuebook.gate.sandbox.orphans import MARK
 from cuebook.gate.sandbox.probe import probe
-from cuebook.gate.sandbox.seccomp import filter_for
+from cuebook.gate.sandbox.seccomp import filter_for, filter_for_landlock
 from cuebook.kernel.ports import Limits, Sandbox
 from tests.gate.sandbox.sandboxes import (
     LIMITS,
@@ -112,7 +115,7 @@ async def test_one_that_was_asked_for_and_does_not_work_is_not_replaced_by_anoth
 
 
 def test_nothing_heavy_is_loaded_to_choose() -> None:
-    code = "import sys; from cuebook.gate.sandbox import choose; choose(); print('sandlock' in sys.modules)"
+    code = "import sys; from cuebook.gate.sandbox import choose; choose(); print('ctypes' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 
@@ -216,6 +219,16 @@ async def test_no_descriptor_is_left_open(any_sandbox: Sandbox, tmp_path: Path) 
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
+async def test_pipelines_of_a_shell_always_work(any_sandbox: Sandbox, tmp_path: Path) -> None:
+    """Each of its processes ends while the shell starts the next one, and tells the shell by a signal."""
+
+    async def one() -> tuple[int, str, str]:
+        return (await run(any_sandbox, confined(("/bin/sh", "-c", "echo abc | cat | cat | cat"), tmp_path)))[:3]
+
+    for _ in range(15):
+        assert await asyncio.gather(*(one() for _ in range(4))) == [(0, "abc\n", "")] * 4
+
+
 @pytest.mark.needs("git")
 async def test_the_usual_tools_work_inside(sandbox: Sandbox, tmp_path: Path) -> None:
     script = "git init -q r && cd r && echo x > f && git add f && mkdir -p a/b && cp -a f a/b && tar cf t.tar a && grep -r x ."
@@ -317,21 +330,37 @@ async def test_a_start_that_fails_halfway_is_told_and_leaves_nothing(
     assert await none_left(word) == []
 
 
-@pytest.mark.parametrize("name", SANDBOXES)
-async def test_in_bubblewrap_nothing_outlives_our_own_sudden_end(name: str, tmp_path: Path) -> None:
-    word = token()
-    code = """
+STARTING = """
 import asyncio, sys
 from pathlib import Path
 from cuebook.gate.sandbox import choose
 from tests.gate.sandbox.sandboxes import confined
 async def main():
-    script = "setsid sleep 600 & echo ready > ready; sleep 600"
-    process = await choose(sys.argv[1]).spawn(confined(("/bin/sh", "-c", script, sys.argv[2]), Path(sys.argv[3])))
+    name, word, folder, script = sys.argv[1:]
+    process = await choose(name).spawn(confined(("/bin/sh", "-c", script, word), Path(folder)))
     await process.wait()
 asyncio.run(main())
 """
-    ours = _started(code, name, word, str(tmp_path))
+
+
+@pytest.mark.parametrize("name", SANDBOXES)
+async def test_a_command_does_not_outlive_our_own_sudden_end(name: str, tmp_path: Path) -> None:
+    if name == "landlock" and shutil.which("setpriv") is None:
+        pytest.skip("needs the program setpriv: install util-linux")
+    word = token()
+    ours = _started(STARTING, name, word, str(tmp_path), "echo ready > ready; read line")
+    try:
+        await until((tmp_path / "ready").exists)
+    finally:
+        ours.kill()
+        ours.wait()
+    assert await none_left(word) == []
+
+
+@pytest.mark.parametrize("name", SANDBOXES)
+async def test_in_bubblewrap_nothing_outlives_our_own_sudden_end(name: str, tmp_path: Path) -> None:
+    word = token()
+    ours = _started(STARTING, name, word, str(tmp_path), "setsid sleep 600 & echo ready > ready; sleep 600")
     try:
         await until((tmp_path / "ready").exists)
         inside = set(with_word(word)) - {ours.pid}
@@ -353,31 +382,78 @@ async def test_a_fork_bomb_is_contained_and_leaves_nothing(any_sandbox: Sandbox,
     limits = Limits(processes=20)
     confinement = confined(python(BOMB, word), tmp_path, limits=limits)
     done = await run(any_sandbox, confinement, seconds=2.0, kill=True)
-    assert done.code == -signal.SIGKILL
-    if any_sandbox.name != "landlock":  # where a new process is refused, and the others live on
-        assert done.overrun == "processes"
+    assert (done.code, done.overrun) == (-signal.SIGKILL, "processes")
     assert await none_left(word) == []
 
 
-async def test_landlock_refuses_one_process_too_many() -> None:
-    if "landlock" not in WORKING:
-        return
+async def test_one_process_too_many_ends_the_command(any_sandbox: Sandbox, tmp_path: Path) -> None:
+    word = token()
     code = """
 import os, time
-made = 0
-for _ in range(50):
-    try:
-        if os.fork() == 0:
-            time.sleep(5)
-            os._exit(0)
-        made += 1
-    except OSError:
-        pass
-print(made, flush=True)
-os._exit(0)
+for _ in range(10):
+    if os.fork() == 0:
+        time.sleep(600)
+time.sleep(600)
 """
-    done = await run(choose("landlock"), confined(python(code), Path("/tmp"), writable=(), limits=Limits(processes=10)))
-    assert int(done.stdout) < 10
+    done = await run(any_sandbox, confined(python(code, word), tmp_path, limits=Limits(processes=10)))
+    assert (done.code, done.overrun) == (-signal.SIGKILL, "processes")
+    assert await none_left(word) == []
+
+
+# Each leaves the tree at once, forgets its environment, and tries to look like none of them.
+HIDING = """
+import os, resource, sys, time
+def hide():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", sys.argv[1], sys.argv[2]], {})
+        os._exit(0)
+    os.wait()
+for _ in range(40):
+    hide()
+time.sleep(600)
+"""
+HIDDEN = """
+import resource, time
+try:
+    resource.setrlimit(resource.RLIMIT_RTTIME, (5, 5))
+except (OSError, ValueError):
+    pass
+time.sleep(600)
+"""
+
+
+async def test_processes_that_left_the_tree_count_and_are_ended(sandbox: Sandbox, tmp_path: Path) -> None:
+    word = token()
+    done = await run(sandbox, confined(python(HIDING, HIDDEN, word), tmp_path, limits=Limits(processes=30)))
+    assert (done.code, done.overrun) == (-signal.SIGKILL, "processes")
+    assert await none_left(word) == []
+
+
+async def test_nothing_hides_from_the_end_of_its_command(sandbox: Sandbox, tmp_path: Path) -> None:
+    word = token()
+    script = HIDING.replace("40", "3").replace("time.sleep(600)", "print('over')")
+    done = await run(sandbox, confined(python(script, HIDDEN, word), tmp_path))
+    assert (done.code, done.stdout) == (0, "over\n"), done.stderr
+    assert with_word(word) == []
+
+
+async def test_the_end_of_one_command_ends_nothing_else(any_sandbox: Sandbox, tmp_path: Path) -> None:
+    others = [await any_sandbox.spawn(confined(("/bin/sleep", "600"), tmp_path)) for _ in range(3)]
+    outside = await asyncio.create_subprocess_exec("/bin/sleep", "600")
+    try:
+        for _ in range(3):
+            await run(any_sandbox, confined(("/bin/sleep", "600"), tmp_path), seconds=0.05, kill=True)
+        assert process_tree.born(outside.pid)
+        assert all(process_tree.born(process.pid) for process in others)
+    finally:
+        outside.kill()
+        await outside.wait()
+        for process in others:
+            process.kill()
+            assert await process.wait() == -signal.SIGKILL
+            _drop(process)
 
 
 async def test_what_takes_too_much_memory_is_ended(any_sandbox: Sandbox, tmp_path: Path) -> None:
@@ -451,6 +527,34 @@ async def test_what_only_reserves_memory_is_let_be(any_sandbox: Sandbox, tmp_pat
     assert done.stdout == "fine\n", done.stderr
 
 
+async def test_limits_are_set_before_the_program_begins(any_sandbox: Sandbox, tmp_path: Path) -> None:
+    limits = Limits(cpu_seconds=17, open_files=77)
+    argv = ("/bin/sh", "-c", "ulimit -t; ulimit -n; ulimit -c")
+    for _ in range(5):
+        done = await run(any_sandbox, confined(argv, tmp_path, limits=limits))
+        assert done.stdout.split() == ["17", "77", "0"]
+
+
+async def test_a_process_has_no_privileges_and_gets_none(sandbox: Sandbox, tmp_path: Path) -> None:
+    process = await sandbox.spawn(confined(("/bin/sh", "-c", "echo ready; read line"), tmp_path))
+    try:
+        assert os.read(process.stdout, 10) == b"ready\n"
+        fields = _status(f"/proc/{process_tree.below(process.pid)[-1]}")
+        assert {fields[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {"0" * 16}
+        assert fields["NoNewPrivs"] == "1"
+    finally:
+        process.kill()
+        await process.wait()
+        _drop(process)
+
+
+async def test_our_own_threads_are_not_confined(sandbox: Sandbox, tmp_path: Path) -> None:
+    before = _filtered_threads()
+    await run(sandbox, confined(("/bin/true",), tmp_path))
+    await until(lambda: _filtered_threads() <= before)  # the one that was confined takes a moment to end
+    assert gc.isenabled()
+
+
 # --- without a sandbox ---
 
 
@@ -460,14 +564,6 @@ async def test_without_a_sandbox_everything_outside_is_open_and_its_name_says_so
     done = await run(choose("none"), confined(("/bin/cat", str(tmp_path / "outside")), tmp_path / "inside"))
     assert done.stdout == "open"
     assert choose("none").name == "none"
-
-
-async def test_without_a_sandbox_a_shell_sets_the_limits_before_the_program_begins(tmp_path: Path) -> None:
-    limits = Limits(cpu_seconds=17, open_files=77)
-    done = await run(
-        choose("none"), confined(("/bin/sh", "-c", "ulimit -t; ulimit -n; ulimit -c"), tmp_path, limits=limits)
-    )
-    assert done.stdout.split() == ["17", "77", "0"]
 
 
 async def test_without_a_sandbox_an_end_is_noticed_on_systems_without_descriptors_for_processes(
@@ -567,12 +663,35 @@ def test_a_filter_is_whole_steps_and_differs_with_the_network(monkeypatch: pytes
         assert together is not None
         assert len(alone) % 8 == len(together) % 8 == 0
         assert alone != together
+        filters = {
+            filter_for_landlock.__wrapped__(network=network, reads_only=reads_only)
+            for network in (True, False)
+            for reads_only in (True, False)
+        }
+        assert len(filters) == 4
+        assert {len(code) % 8 for code in filters if code} == {0}
     monkeypatch.setattr("platform.machine", lambda: "m68k")
     assert filter_for.__wrapped__(False) is None
+    assert filter_for_landlock.__wrapped__(network=False, reads_only=False) is None
 
 
 def _started(code: str, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=ROOT)
+
+
+def _status(process: str) -> dict[str, str]:
+    lines = Path(process, "status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _filtered_threads() -> set[str]:
+    """Our own threads that the kernel holds to a list of system calls."""
+    found = set()
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(OSError):  # it has just ended
+            if _status(f"/proc/self/task/{thread}")["Seccomp"] == "2":
+                found.add(thread)
+    return found
 
 
 def _drop(process: Any) -> None:

@@ -2,8 +2,8 @@
 
 `choose` gives what is set, or the best that works. Two ways are known, each in a module of its own; both keep a
 process to its workspace and off the network. bubblewrap is preferred: inside it, other files do not exist at all,
-a command runs at its full speed, and when we are killed the kernel ends everything it started. Landlock works where
-namespaces may not be made, as within many containers. Processes that are still left running are ended by the next Cuebook.
+and when we are killed the kernel ends everything that a command started. Landlock works where namespaces may not be
+made, as within many containers. Processes that are still left running are ended by the next Cuebook.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from cuebook.gate.sandbox import process_tree
 from cuebook.kernel.engine.descriptors import NoDescriptors, lacks_descriptors
@@ -23,10 +24,51 @@ class NotStarted(CuebookError):
     code = "not_started"
 
 
-class Child:
-    """Started in a session of its own, with the given environment and nothing else of ours; under another name, if one
-    is given.
+class Started(NamedTuple):
+    """A process that was started, with our ends of its standard streams."""
+
+    process: subprocess.Popen[bytes]
+    streams: tuple[int, int, int]
+
+
+def start(
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None, keep: Sequence[int] = (), name: str = ""
+) -> Started:
+    """Starts a process in a session of its own, with the given environment and nothing else of ours; under another name,
+    if one is given. It opens no file, so it works in a thread that may open none.
     """
+    theirs: list[int] = []
+    ours: list[int] = []
+    try:
+        for reads in (True, False, False):
+            reading, writing = os.pipe()
+            theirs.append(reading if reads else writing)
+            ours.append(writing if reads else reading)
+        process = subprocess.Popen(
+            [name or argv[0], *argv[1:]],
+            executable=argv[0],
+            stdin=theirs[0],
+            stdout=theirs[1],
+            stderr=theirs[2],
+            env=env,
+            cwd=cwd,
+            pass_fds=keep,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        close(*ours)
+        if lacks_descriptors(error):
+            raise NoDescriptors from None
+        raise NotStarted(
+            f"{argv[0]} could not be started ({error}).", fix="Check the program, and how much it is given."
+        ) from None
+    finally:
+        close(*theirs)
+    return Started(process, (ours[0], ours[1], ours[2]))
+
+
+class Child:
+    """A process that is started here, or was started in another thread."""
 
     def __init__(
         self,
@@ -37,36 +79,18 @@ class Child:
         keep: Sequence[int] = (),
         name: str = "",
     ) -> None:
-        theirs: list[int] = []
-        ours: list[int] = []
-        try:
-            for reads in (True, False, False):
-                reading, writing = os.pipe()
-                theirs.append(reading if reads else writing)
-                ours.append(writing if reads else reading)
-            self._process = subprocess.Popen(
-                [name or argv[0], *argv[1:]],
-                executable=argv[0],
-                stdin=theirs[0],
-                stdout=theirs[1],
-                stderr=theirs[2],
-                env=env,
-                cwd=cwd,
-                pass_fds=keep,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            close(*ours)
-            if lacks_descriptors(error):
-                raise NoDescriptors from None
-            raise NotStarted(
-                f"{argv[0]} could not be started ({error}).", fix="Check the program, and how much it is given."
-            ) from None
-        finally:
-            close(*theirs)
+        self._adopt(start(argv, env=env, cwd=cwd, keep=keep, name=name))
+
+    @classmethod
+    def of(cls, started: Started) -> Child:
+        child = cls.__new__(cls)
+        child._adopt(started)
+        return child
+
+    def _adopt(self, started: Started) -> None:
+        self._process, self.streams = started
         self.pid = self._process.pid
-        self.streams = (ours[0], ours[1], ours[2])
-        self.ended = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done as soon as the process has ended. It is a zombie until `reap`, so its number is still its own."""
         self._notice()
 

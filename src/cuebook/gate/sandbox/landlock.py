@@ -1,51 +1,51 @@
-"""Processes that the kernel holds to a list of paths (Landlock) and of system calls (seccomp), by the library sandlock.
+"""Processes that the kernel holds to a list of paths (Landlock) and of system calls (seccomp).
 
-They stay in the system's own namespaces. So files outside cannot be opened, but their existence is visible. Landlock does
-not look at calls that change mode, owner, times or attributes of a file: a process that only reads is refused all of them;
-one that may write can use them as far as our own user could, also on files outside.
+Both apply to the thread that asks for them and to everything it starts. So each command has a thread of ours that is
+confined like it, and nothing stands between the command and the kernel: it runs at full speed.
+
+Such a process stays in the system's own namespaces. So files outside cannot be opened, but their existence is visible.
+Landlock does not look at calls that change mode, owner, times or attributes of a file: a process that only reads is
+refused all of them; one that may write can use them as far as our own user could, also on files outside.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import platform
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
-from cuebook.gate.sandbox import orphans, process_tree, system_paths
-from cuebook.gate.sandbox.child import NotStarted, close
-from cuebook.gate.sandbox.limits import WATCH, Overrun, Watched, hard_memory, lower
-from cuebook.gate.sandbox.seccomp import CHANGES_OF_ATTRIBUTES, keep_attributes
+from cuebook.gate.sandbox import landlock_rules, orphans, process_tree, seccomp, system_paths
+from cuebook.gate.sandbox.child import Child, NotStarted, Started, close, start
+from cuebook.gate.sandbox.landlock_rules import READ, WRITE, Ruleset, WritableAroundHidden
+from cuebook.gate.sandbox.limits import TAG, WATCH, Overrun, Watched, hard_memory, lower, new_tag
 from cuebook.kernel.engine.descriptors import NoDescriptors, exhausted, lacks_descriptors
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.ports import Confined, Confinement, Limits, SandboxName
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
 _SOURCES = ("/dev/urandom", "/dev/random", "/sys/devices/system/cpu")
-_PROC = ("self", "cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems")
+# Not /proc/self: a rule is about one folder, and which one that is differs from process to process.
+_PROC = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems")
 
-# Nothing but these would keep a process from setting limits and priorities of ours: of RLIMIT_CPU one dies as surely
-# as of a signal. The price is that programs cannot ask for their own limits either.
-_REFUSED = (
-    *("prlimit64", "setpriority", "ioprio_set", "sched_setaffinity", "sched_setattr", "sched_setparam"),
-    *("sched_setscheduler", "migrate_pages", "move_pages", "process_madvise"),
-)
-
-# Root's privileges reach what no path leads to, such as devices and the network's settings. They go before it starts.
-_UNPRIVILEGED = ("--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--")
-
-# Landlock knows TCP and only the usual way to connect: MPTCP and the data that goes out with the first packet pass by
-# it. A rule about addresses, any, makes sandlock look at every connection itself; this one refuses all of them.
-_NO_NETWORK: dict[str, Any] = {"net_allow": ["tcp://127.0.0.1:1"], "net_deny": ["*"]}
-_NETWORK: dict[str, Any] = {"net_allow": ["tcp://*:*", "udp://*:*"], "net_allow_bind": ["*"]}
+_PATIENCE = 30.0
+_SWEEPS = 200
+_BETWEEN_SWEEPS = 0.01
 
 
 class Landlock:
-    """Starts processes through sandlock, each with a thread of ours that waits for its end."""
+    """Starts processes, each with a thread of ours that is confined like it."""
 
     @property
     def name(self) -> SandboxName:
@@ -57,226 +57,399 @@ class Landlock:
 
     async def spawn(self, confinement: Confinement) -> Confined:
         await confinement.hold()
-        started = _Started(confinement)
+        started = _Start(confinement)
         try:
             return await asyncio.shield(started.process)
         except asyncio.CancelledError:
-            started.abandon()
+            await started.give_up()
             raise
 
 
 @cache
 def problem() -> str:
     """Why it cannot be used here; nothing if it can. Asked once, by using it."""
-    try:
-        import sandlock
-    except (ImportError, OSError) as error:
-        return f"the Python package sandlock cannot be loaded ({error})"
-    has, needs = sandlock.landlock_abi_version(), sandlock.min_landlock_abi()
+    if sys.platform != "linux":
+        return "Landlock is for Linux alone"
+    has, needs = landlock_rules.version(), landlock_rules.NEEDED
     if has < needs:
         return (
             f"the kernel offers {f'Landlock {has}' if has > 0 else 'no Landlock'}, and {needs} is needed (Linux 6.12)"
         )
-    if os.geteuid() == 0 and shutil.which("setpriv") is None:
-        return "as root it needs the program setpriv, to give up root's privileges"
-    tried = Confinement(argv=("/bin/true",), cwd="/")
+    if seccomp.filter_for_landlock(network=False, reads_only=False) is None:
+        return f"the system calls of this machine ({platform.machine()}) are not known"
+    outside = subprocess.Popen(["/bin/sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={})
     try:
-        process = _policy(tried).popen(_argv(tried))
-        ended = process.wait(timeout=30)
-    except (RuntimeError, ValueError, OSError) as error:
-        return f"sandlock cannot start a process here ({error})"
-    return "" if ended.success else f"a process in sandlock ended with {ended.exit_code}"
+        return _tried(outside.pid)
+    finally:
+        outside.kill()
+        outside.wait()
+
+
+def _tried(outside: int) -> str:
+    results: SimpleQueue[Started | Exception] = SimpleQueue()
+    domain = _Domain(Confinement(argv=("/bin/true",), cwd="/"), results.put)
+    try:
+        started = results.get(timeout=_PATIENCE)
+    except Empty:
+        return "a process in Landlock does not start"
+    if isinstance(started, Exception):
+        return f"Landlock cannot start a process here ({started})"
+    # `kill` rests on this: without it, that would end everything that we run.
+    confined = domain.is_kept_from(outside)
+    with suppress(subprocess.TimeoutExpired):
+        started.process.wait(timeout=_PATIENCE)
+    close(*started.streams)
+    code = started.process.returncode
+    if not confined:
+        started.process.kill()
+        return "a process in Landlock can send signals to others"
+    domain.discard(started)
+    return "" if code == 0 else f"a process in Landlock ended with {code}"
 
 
 def _argv(confinement: Confinement) -> list[str]:
-    if os.geteuid() != 0:
-        return list(confinement.argv)
-    return [shutil.which("setpriv") or "setpriv", *_UNPRIVILEGED, *confinement.argv]
+    """The command, begun by the programs that set its limits, and that let the kernel end it when our thread ends."""
+    limiting, ending = shutil.which("prlimit"), shutil.which("setpriv")
+    argv = list(confinement.argv)
+    if ending is not None:
+        argv = [ending, "--pdeathsig", "KILL", "--", *argv]
+    if limiting is not None:
+        argv = [limiting, *_options(confinement.limits), "--", *argv]
+    return argv
 
 
-def _policy(confinement: Confinement) -> Any:
-    import sandlock
+def _options(limits: Limits) -> Iterator[str]:
+    for what, most in _wanted(limits).items():
+        _, hard = resource.getrlimit(what)
+        yield f"--{_NAMES[what]}={most if hard == resource.RLIM_INFINITY else min(most, hard)}"
 
-    limits = confinement.limits
-    hidden = system_paths.hidden(confinement)
-    if any(system_paths.within(path, system_paths.writable(confinement)) for path in hidden):
-        raise NotStarted(
-            "Landlock cannot keep commands away from the store of runs if it is inside the workspace.",
-            fix="Keep the store elsewhere (--store, CUEBOOK_STORE), or install bubblewrap.",
-        )
+
+_NAMES = {
+    resource.RLIMIT_CORE: "core",
+    resource.RLIMIT_CPU: "cpu",
+    resource.RLIMIT_NOFILE: "nofile",
+    resource.RLIMIT_DATA: "data",
+}
+
+
+def _wanted(limits: Limits) -> dict[int, int]:
+    return {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_CPU: limits.cpu_seconds,
+        resource.RLIMIT_NOFILE: limits.open_files,
+        resource.RLIMIT_DATA: hard_memory(limits),
+    }
+
+
+def _limit(pid: int, limits: Limits) -> None:
+    """Sets the limits again from outside: a library that is loaded into each program could have kept them from being set."""
+    for one in process_tree.below(pid):
+        with suppress(ProcessLookupError):
+            for what, most in _wanted(limits).items():
+                lower(one, what, most)
+
+
+def _tag(pid: int, tag: int) -> None:
+    for one in process_tree.below(pid):
+        with suppress(ProcessLookupError):
+            lower(one, TAG, tag)
+
+
+def _ruleset(confinement: Confinement, argv: list[str]) -> Ruleset:
     if system_paths.fixed(confinement):
         raise NotStarted(
             "Landlock cannot keep a command from changing Cuebook itself where that is installed in the workspace.",
             fix="Install Cuebook elsewhere, as with pipx, or install bubblewrap.",
         )
-    whole = system_paths.readable(network=confinement.network, python=confinement.python)
-    readable = [*whole, *system_paths.readable_too(confinement), *system_paths.existing(_argv(confinement)[:1])]
-    readable += [
-        *system_paths.existing(_SOURCES),
-        *system_paths.existing(f"/proc/{name}" for name in _PROC if name != "self"),
+    programs = [word for word in (*argv[: -len(confinement.argv)], confinement.argv[0]) if word.startswith("/")]
+    writable = [*system_paths.writable(confinement), *system_paths.existing(_DEVICES)]
+    readable = [
+        *system_paths.readable(network=confinement.network, python=confinement.python),
+        *system_paths.readable_too(confinement),
+        *system_paths.existing(programs),
+        *system_paths.existing((*_SOURCES, *(f"/proc/{name}" for name in _PROC))),
     ]
-    return sandlock.Sandbox(
-        fs_readable=[*dict.fromkeys(readable), "/proc/self"],
-        fs_writable=list(dict.fromkeys([*system_paths.writable(confinement), *system_paths.existing(_DEVICES)])),
-        fs_denied=hidden,
-        clean_env=True,
-        # git takes a file that it may not open for an error, and one that is not there for none.
-        env={"GIT_CONFIG_NOSYSTEM": "1", **confinement.env, orphans.MARK: orphans.mark()},
-        cwd=confinement.cwd,
-        max_memory=hard_memory(limits),
-        max_processes=limits.processes,
-        extra_deny_syscalls=[*_REFUSED, *(CHANGES_OF_ATTRIBUTES if confinement.reads_only else ())],
-        **(_NETWORK if confinement.network else _NO_NETWORK),
-    )
+    rules = Ruleset(landlock_rules.hidden(system_paths.hidden(confinement)), network=confinement.network)
+    try:
+        for path in dict.fromkeys(writable):
+            rules.allow(path, WRITE)
+        for path in dict.fromkeys(readable):
+            rules.allow(path, READ)
+    except WritableAroundHidden:
+        rules.close()
+        raise NotStarted(
+            "Landlock cannot keep commands away from the store of runs if it is inside the workspace.",
+            fix="Keep the store elsewhere (--store, CUEBOOK_STORE), or install bubblewrap.",
+        ) from None
+    except BaseException:
+        rules.close()
+        raise
+    return rules
 
 
-class _Started:
-    """The thread that starts a process and waits for it.
+class _Request(NamedTuple):
+    """Something to do in a confined thread, and where the error goes."""
 
-    It is one thread for the whole of it, because the kernel ends the process together with the thread that began it.
+    what: Callable[[], None]
+    answer: SimpleQueue[OSError | None]
+
+
+class _Domain:
+    """A thread that is confined, starts one process, and stays as long as the process: the kernel ends the process together
+    with the thread, and only from here can everything that the process started be ended, and nothing else.
     """
+
+    def __init__(self, confinement: Confinement, tell: Callable[[Started | Exception], None]) -> None:
+        self._confinement = confinement
+        self._tell = tell
+        self._asking = threading.Lock()
+        self._requests: SimpleQueue[_Request | None] = SimpleQueue()
+        self._over = False
+        self.wanted = True
+        """Whether the process is to be started, if it has not been yet."""
+        threading.Thread(target=self._work, name="cuebook-landlock", daemon=True).start()
+
+    def kill(self) -> None:
+        """Ends every process in here. Returns when all of them have the signal."""
+        self._ask(_kill_all)
+
+    def is_kept_from(self, pid: int) -> bool:
+        """Whether no signal from here reaches a process."""
+        return isinstance(self._ask(lambda: os.kill(pid, 0)), PermissionError)
+
+    def discard(self, started: Started) -> None:
+        """Ends everything, and the thread once the process is gone. For one that was not handed out."""
+
+        def last() -> None:
+            _kill_all()
+            started.process.wait()
+
+        self._end(_Request(last, SimpleQueue()))
+
+    def end(self) -> None:
+        """Ends the thread, after the process."""
+        self._end(None)
+
+    def _end(self, last: _Request | None) -> None:
+        with self._asking:
+            if not self._over:
+                self._over = True
+                if last is not None:
+                    self._requests.put(last)
+                self._requests.put(None)
+
+    def _ask(self, what: Callable[[], None]) -> OSError | None:
+        with self._asking:
+            if self._over or sys.is_finalizing():  # no thread answers any more, and the kernel ends the process
+                return None
+            request = _Request(what, SimpleQueue())
+            self._requests.put(request)
+            try:
+                return request.answer.get(timeout=_PATIENCE)
+            except Empty:
+                return None
+
+    def _work(self) -> None:
+        try:
+            started = self._begun()
+        except Exception as error:  # the caller waits for this thread, whatever the error was
+            self._tell(error)
+            return
+        self._tell(started)
+        # No files are opened and no threads started from here on: they would be confined, too.
+        while (request := self._requests.get()) is not None:
+            try:
+                request.what()
+            except OSError as error:
+                request.answer.put(error)
+            else:
+                request.answer.put(None)
+
+    def _begun(self) -> Started:
+        if exhausted():
+            raise NoDescriptors
+        confinement = self._confinement
+        argv = _argv(confinement)
+        # git takes a file that it may not open for an error, and one that is not there for none.
+        env = {"GIT_CONFIG_NOSYSTEM": "1", **confinement.env, orphans.MARK: orphans.mark()}
+        code = seccomp.filter_for_landlock(network=confinement.network, reads_only=confinement.reads_only)
+        assert code is not None  # else there is a `problem`
+        try:
+            rules = _ruleset(confinement, argv)
+            try:
+                if not self.wanted:
+                    raise NotStarted("It was given up before it began.")
+                with _COLLECTION.held_back():
+                    rules.restrict()
+                    seccomp.install(code)
+                    return start(argv, env=env, cwd=confinement.cwd)
+            finally:
+                rules.close()
+        except OSError as error:
+            if lacks_descriptors(error):
+                raise NoDescriptors from None
+            raise
+
+
+def _kill_all() -> None:
+    """Landlock lets a signal from a domain reach what is in it, and nothing else. No process can leave it, and none can be
+    started while the kernel sends the signal: so there is no way to hide from this.
+    """
+    with suppress(ProcessLookupError):
+        os.kill(-1, signal.SIGKILL)
+
+
+class _Collection:
+    """Keeps the garbage collector from running while some threads are confined: it would run in one of them, where an
+    object of somebody else that removes its files at its end could not do it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holding = 0
+        self._enabled = False
+
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        with self._lock:
+            if not self._holding:
+                self._enabled = gc.isenabled()
+                gc.disable()
+            self._holding += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._holding -= 1
+                if self._enabled and not self._holding:
+                    gc.enable()
+
+
+_COLLECTION = _Collection()
+
+
+class _Start:
+    """A process that is being started, as its caller sees it."""
 
     def __init__(self, confinement: Confinement) -> None:
         self._confinement = confinement
         self._loop = asyncio.get_running_loop()
-        self.process: asyncio.Future[Confined] = self._loop.create_future()
-        self._unwanted = False
-        threading.Thread(target=self._work, name="cuebook-landlock", daemon=True).start()
+        self.process: asyncio.Future[_Locked] = self._loop.create_future()
+        self._abandoned = False
+        self._domain = _Domain(confinement, self._tell)
 
-    def abandon(self) -> None:
-        """The caller no longer waits for the process: it is ended as soon as it has started."""
-        self._unwanted = True
-        if self.process.done() and not self.process.cancelled() and self.process.exception() is None:
-            _drop(self.process.result())
-
-    def _work(self) -> None:
+    async def give_up(self) -> None:
+        """The caller no longer wants the process. If it has begun meanwhile, it is asked to end before it is killed, as it
+        would be later.
+        """
+        self._domain.wanted = False
         try:
-            process = self._begun()
-        except Exception as error:  # the caller waits for this thread, whatever the error was
-            self._call(self._fail, error)
-            return
-        if not self._call(self._give, process):
-            process.kill()
-        process.wait_here()
-
-    def _begun(self) -> _Locked:
-        from sandlock.sandbox import StdioMode
-
-        if exhausted():  # sandlock opens files for the process, with descriptors of ours
-            raise NoDescriptors
-        keep_attributes()
-        piped = StdioMode.PIPED
-        streams: list[int] = []
-        try:
-            # There before it starts: afterwards there may be none left, and it would have begun.
-            for _ in range(3):
-                streams.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-            native = _policy(self._confinement).popen(_argv(self._confinement), piped, piped, piped)
-        except Exception as error:
-            scarce = lacks_descriptors(error) or (not isinstance(error, CuebookError) and exhausted())
-            close(*streams)
-            if scarce:  # sandlock does not always say why
-                raise NoDescriptors from None
+            process = await asyncio.shield(self.process)
+        except asyncio.CancelledError:
+            self._abandon()
             raise
+        except Exception:  # it did not begin
+            return
         try:
-            _limit(native.pid, self._confinement.limits)
-            # sandlock closes a pipe that it still has when it begins to wait.
-            for stream, own in zip((native.stdin, native.stdout, native.stderr), streams, strict=True):
-                os.dup2(stream.fileno(), own, inheritable=False)
-                stream.close()
-            return _Locked(native, streams, self._confinement.limits, self._loop)
-        except BaseException:
-            close(*streams)
-            with native:  # ends it, and closes what it still has
-                raise
+            process.terminate()
+            await asyncio.wait_for(process.wait(), self._confinement.limits.grace)
+        except TimeoutError:
+            pass
+        finally:
+            process.discard()
 
-    def _give(self, process: _Locked) -> None:
-        if self._unwanted:
-            _drop(process)
+    def _abandon(self) -> None:
+        """Nothing waits for the process: it is killed as soon as it has started."""
+        self._abandoned = True
+        if self.process.done() and not self.process.cancelled() and self.process.exception() is None:
+            self.process.result().discard()
+
+    def _tell(self, result: Started | Exception) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._take, result)
+        except RuntimeError:  # the loop is closed
+            if isinstance(result, Started):
+                self._drop(result)
+
+    def _take(self, result: Started | Exception) -> None:
+        if isinstance(result, Exception):
+            self._fail(result)
+        elif self._abandoned:
+            self._drop(result)
         else:
-            self.process.set_result(process)
+            try:
+                self.process.set_result(_Locked(result, self._domain, self._confinement.limits))
+            except Exception as error:
+                self._drop(result)
+                self._fail(error)
+
+    def _drop(self, started: Started) -> None:
+        self._domain.discard(started)
+        close(*started.streams)
 
     def _fail(self, error: Exception) -> None:
-        if self._unwanted:
+        if self._abandoned:
             return
         if not isinstance(error, CuebookError):
             error = NotStarted(
-                f"sandlock could not start {self._confinement.argv[0]} ({error}).",
+                f"Landlock could not start {self._confinement.argv[0]} ({error}).",
                 fix="Run `cuebook doctor` to see which sandboxes work here.",
             )
         self.process.set_exception(error)
 
-    def _call(self, what: Any, value: Any) -> bool:
-        return _tell(self._loop, what, value)
-
-
-def _tell(loop: asyncio.AbstractEventLoop, what: Any, *values: Any) -> bool:
-    """Calls something in the loop's thread; False if the loop is closed."""
-    try:
-        loop.call_soon_threadsafe(what, *values)
-    except RuntimeError:
-        return False
-    return True
-
-
-def _drop(process: Confined) -> None:
-    process.kill()
-    close(process.stdin, process.stdout, process.stderr)
-
-
-def _limit(pid: int, limits: Limits) -> None:
-    """Called right after the start: a child process that it has already started gets the limits as well."""
-    for one in process_tree.below(pid):
-        try:
-            lower(one, resource.RLIMIT_CORE, 0)
-            lower(one, resource.RLIMIT_CPU, limits.cpu_seconds)
-            lower(one, resource.RLIMIT_NOFILE, limits.open_files)
-        except ProcessLookupError:
-            continue
-
 
 class _Locked:
-    def __init__(self, native: Any, streams: list[int], limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
-        self._native = native
-        self._loop = loop
-        self.pid: int = native.pid
-        self.stdin, self.stdout, self.stderr = streams
+    def __init__(self, started: Started, domain: _Domain, limits: Limits) -> None:
+        self._started = started
+        self._domain = domain
+        self.pid = started.process.pid
+        self.stdin, self.stdout, self.stderr = started.streams
         self.overrun: Overrun | None = None
         """Which limit it went beyond, if that ended it."""
-        self._ended: asyncio.Future[int] = loop.create_future()
-        self._watched = Watched(self.pid, limits, self._too_much)
+        self._code: int | None = None
+        self._ending = threading.Lock()
+        tag = new_tag()
+        _limit(self.pid, limits)
+        if tag is not None:
+            _tag(self.pid, tag)
+        self._child = Child.of(started)
+        self._watched = Watched(self.pid, limits, self._too_much, tag=tag)
         WATCH.add(self._watched)
 
     def terminate(self) -> None:
-        if self._native.pid is not None:
-            process_tree.send_group(self.pid, signal.SIGTERM)
+        with self._ending:
+            # Once it is reaped, its number may be another's.
+            if self._code is None:
+                process_tree.send_group(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        self._native.kill()
+        self._domain.kill()
+
+    def discard(self) -> None:
+        """For a process whose caller is gone."""
+        WATCH.remove(self._watched)
+        self._domain.discard(self._started)
+        close(self.stdin, self.stdout, self.stderr)
 
     async def wait(self) -> int:
-        return await asyncio.shield(self._ended)
-
-    def wait_here(self) -> None:
-        """Waits in the thread that started it. sandlock ends what is left in other groups when it returns."""
-        result = self._native.wait()
+        await asyncio.shield(self._child.ended)
         WATCH.remove(self._watched)
-        for pid in self._watched.leftovers():
-            process_tree.send(pid, signal.SIGKILL)
-        _tell(self._loop, self._over, _exit_code(result))
-
-    def _over(self, code: int) -> None:
-        if not self._ended.done():
-            self._ended.set_result(code)
+        inherited: set[int] = set()
+        for _ in range(_SWEEPS):
+            left = self._watched.leftovers()
+            self.kill()
+            if not left:
+                break
+            inherited.update(left)
+            await asyncio.sleep(_BETWEEN_SWEEPS)
+        for pid in inherited:
+            process_tree.bury(pid)
+        with self._ending:
+            if self._code is None:
+                self._code = self._child.reap()
+        self._domain.end()
+        return self._code
 
     def _too_much(self, what: Overrun) -> None:
         self.overrun = self.overrun or what
         self.kill()
-
-
-def _exit_code(result: Any) -> int:
-    from sandlock import ExitReason
-
-    if result.reason == ExitReason.EXITED:
-        return int(result.exit_code)
-    return -result.signal if result.reason == ExitReason.SIGNALED else -signal.SIGKILL

@@ -6,7 +6,9 @@ checks a few times a second, so it bounds what a tree can take, but not to the l
 
 from __future__ import annotations
 
+import os
 import resource
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +32,30 @@ def lower(pid: int, what: int, most: int) -> None:
     resource.prlimit(pid, what, (allowed, above))
 
 
+TAG = 15
+"""RLIMIT_RTTIME. It never comes into effect at such values, children inherit it, and it can be kept from being changed:
+so its value tells to which command a process belongs, whatever the process does to hide.
+"""
+_TAGS = 1 << 62
+
+
+def new_tag() -> int | None:
+    """A value for one command. None where the limit is taken, as within a command that has one."""
+    return None if resource.getrlimit(TAG)[1] != resource.RLIM_INFINITY else _TAGS + secrets.randbelow(_TAGS)
+
+
+def tagged(tag: int) -> list[int]:
+    """The processes with a tag."""
+    return [pid for entry in os.listdir("/proc") if entry.isdigit() and _tag_of(pid := int(entry)) == tag]
+
+
+def _tag_of(pid: int) -> int:
+    try:
+        return resource.prlimit(pid, TAG)[1]
+    except OSError:  # gone, or another user's
+        return 0
+
+
 Overrun = Literal["memory", "processes"]
 
 _COUNTS = 3
@@ -38,8 +64,11 @@ _COUNTS = 3
 class Watched:
     """One tree of processes, and the action when it takes too much."""
 
-    def __init__(self, root: int, limits: Limits, overrun: Callable[[Overrun], None], *, spare: int = 0) -> None:
+    def __init__(
+        self, root: int, limits: Limits, overrun: Callable[[Overrun], None], *, spare: int = 0, tag: int | None = None
+    ) -> None:
         self.root = root
+        self._tag = tag
         self._born = process_tree.born(root)
         self._limits = limits
         self._overrun = overrun
@@ -82,11 +111,18 @@ class Watched:
             living = process_tree.born(self.root) == self._born
             below = process_tree.below(self.root, self._limits.processes + self._spare) if living else []
             self._tree = len(below)
-            for pid in below:
+            for pid in (*below, *self._hiding()):
                 if pid not in self._seen and (birth := process_tree.born(pid)):
                     self._seen[pid] = birth
             self._seen = {pid: birth for pid, birth in self._seen.items() if process_tree.born(pid) == birth}
             return list(self._seen)
+
+    def _hiding(self) -> list[int]:
+        """The members of the tree wherever they are now, if they are tagged."""
+        try:
+            return [] if self._tag is None else tagged(self._tag)
+        except OSError:  # no descriptor is left
+            return []
 
 
 class Watch:

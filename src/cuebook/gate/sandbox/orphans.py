@@ -1,7 +1,8 @@
 """Orphaned processes of a Cuebook that was killed: a mark names their owner, and the next Cuebook ends them.
 
-bubblewrap ends with us once it is set up; in the few milliseconds before that, with Landlock, and without a sandbox,
-nothing else would end them. It searches /proc, and finds nothing where there is none.
+bubblewrap ends with us once it is set up, and so does a command in Landlock; what that one started, either of them in the
+few milliseconds before, and commands without a sandbox are ended by nothing else. It searches /proc, and finds nothing
+where there is none.
 """
 
 from __future__ import annotations

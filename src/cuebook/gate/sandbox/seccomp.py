@@ -2,7 +2,7 @@
 
 Namespaces already keep a process in bubblewrap from files, processes and the network. What is left are doors that no
 namespace closes: the hypervisor's sockets, the keyrings of the session, and parts of the kernel that have often been
-broken into. Landlock has filters of its own; what they cannot say is added here.
+broken into. A process in Landlock has no namespaces of its own, so its filter refuses more.
 """
 
 from __future__ import annotations
@@ -13,14 +13,23 @@ import os
 import platform
 import socket
 import struct
+from collections.abc import Mapping, Sequence
 from functools import cache
 
-_LOAD, _EQUAL, _AT_LEAST, _ANY_OF, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+from cuebook.gate.sandbox.limits import TAG
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_OF, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
 
 _NEW_NAMESPACES = 0x7E020000
+_SIBLING = 0x8000
+"""CLONE_PARENT: the new process would be ours, and not below the one that is watched."""
+_KIND = 0xF
+"""The bits of a socket's type that are not flags."""
+_CONNECTED = (socket.SOCK_STREAM, 5)
+"""5 is SOCK_SEQPACKET, which not every system has."""
 _TERMINAL_INPUT = (0x5412, 0x541C)
 """Requests that put characters into a terminal as if they had been typed."""
 _FILE_ATTRIBUTES = (
@@ -29,6 +38,11 @@ _FILE_ATTRIBUTES = (
     *(0x800C6613, 0x40047211),  # FS_IOC_SET_ENCRYPTION_POLICY, FAT_IOCTL_SET_ATTRIBUTES
 )
 """Requests that change the attributes of a file, for which it is enough to have opened it for reading."""
+_SUBVOLUMES = (
+    *(0x50009401, 0x50009417, 0x5000940E, 0x50009418),  # BTRFS_IOC_SNAP_CREATE, SUBVOL_CREATE, each in two versions
+    *(0x5000940F, 0x5000943F, 0x4008941A, 0xC0C89425),  # BTRFS_IOC_SNAP_DESTROY in two, SUBVOL_SETFLAGS, SET_RECEIVED
+)
+"""Requests that make, remove or change folders of btrfs, for which it is enough to have opened the one around it."""
 _FAMILIES = (socket.AF_INET, socket.AF_INET6, 16)
 """16 is netlink, by which a process learns the addresses of the machine it is on."""
 
@@ -56,15 +70,51 @@ _REFUSED: dict[str, dict[str, int]] = {
         "finit_module": 273, "bpf": 280, "userfaultfd": 282, "kexec_file_load": 294, **_SAME,
     },
 }  # fmt: skip
-CHANGES_OF_ATTRIBUTES = (
-    *("fchmod", "fchmodat", "fchmodat2", "fchown", "fchownat", "utimensat", "file_setattr"),
-    *("setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
-    *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
-    *(("chmod", "chown", "lchown", "utime", "utimes", "futimesat") if platform.machine() == "x86_64" else ()),
-)
+_SHARED: dict[str, dict[str, int]] = {
+    "x86_64": {
+        "shmget": 29, "shmat": 30, "shmctl": 31, "shmdt": 67, "semget": 64, "semop": 65, "semctl": 66,
+        "semtimedop": 220, "msgget": 68, "msgsnd": 69, "msgrcv": 70, "msgctl": 71, "mq_open": 240, "mq_unlink": 241,
+        "setpriority": 141, "ioprio_set": 251, "process_madvise": 440, "file_setattr": 469,
+    },
+    "aarch64": {
+        "shmget": 194, "shmat": 196, "shmctl": 195, "shmdt": 197, "semget": 190, "semop": 193, "semctl": 191,
+        "semtimedop": 192, "msgget": 186, "msgsnd": 189, "msgrcv": 188, "msgctl": 187, "mq_open": 180, "mq_unlink": 181,
+        "setpriority": 140, "ioprio_set": 30, "process_madvise": 440, "file_setattr": 469,
+    },
+}  # fmt: skip
+"""Calls that reach what all processes of a user share. Landlock does not check them."""
+_OF_A_PROCESS: dict[str, dict[str, int]] = {
+    "x86_64": {
+        "prlimit64": 302, "sched_setaffinity": 203, "sched_setattr": 314, "sched_setparam": 142,
+        "sched_setscheduler": 144, "migrate_pages": 256, "move_pages": 279,
+    },
+    "aarch64": {
+        "prlimit64": 261, "sched_setaffinity": 122, "sched_setattr": 274, "sched_setparam": 118,
+        "sched_setscheduler": 119, "migrate_pages": 238, "move_pages": 239,
+    },
+}  # fmt: skip
+"""Calls about the process that the first argument names, 0 for the caller. Without a filter, a process could set limits
+and priorities of ours: one dies of RLIMIT_CPU as surely as of a signal.
+"""
+_ATTRIBUTES: dict[str, dict[str, int]] = {
+    "x86_64": {
+        "chmod": 90, "fchmod": 91, "fchmodat": 268, "chown": 92, "fchown": 93, "lchown": 94, "fchownat": 260,
+        "utime": 132, "utimes": 235, "futimesat": 261, "utimensat": 280, "setxattr": 188, "lsetxattr": 189,
+        "fsetxattr": 190, "removexattr": 197, "lremovexattr": 198, "fremovexattr": 199,
+        "fchmodat2": 452, "setxattrat": 463, "removexattrat": 466,
+    },
+    "aarch64": {
+        "fchmod": 52, "fchmodat": 53, "fchown": 55, "fchownat": 54, "utimensat": 88, "setxattr": 5, "lsetxattr": 6,
+        "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15, "fremovexattr": 16,
+        "fchmodat2": 452, "setxattrat": 463, "removexattrat": 466,
+    },
+}  # fmt: skip
 """Calls that change mode, owner, times or attributes of a file. They take a path, which Landlock does not check."""
 _CLONE3 = 435
-_CALLS = {"x86_64": {"clone": 56, "socket": 41, "ioctl": 16}, "aarch64": {"clone": 220, "socket": 198, "ioctl": 29}}
+_CALLS = {
+    "x86_64": {"clone": 56, "socket": 41, "socketpair": 53, "ioctl": 16, "prlimit64": 302, "setrlimit": 160},
+    "aarch64": {"clone": 220, "socket": 198, "socketpair": 199, "ioctl": 29, "prlimit64": 261, "setrlimit": 164},
+}
 
 
 @cache
@@ -77,39 +127,88 @@ def filter_for(network: bool) -> bytes | None:
     machine = platform.machine()
     if machine not in _MACHINES:
         return None
-    calls, own = _CALLS[machine], () if network else (socket.AF_UNIX,)
-    code = _beginning(machine)
-    for number in sorted(_REFUSED[machine].values()):
-        code += _if(_EQUAL, number, _error(errno.EPERM))
-    # Its arguments lie in memory, where no filter can read them; C libraries fall back to `clone`.
-    code += _if(_EQUAL, _CLONE3, _error(errno.ENOSYS))
-    code += _for_call(calls["clone"], 0, _if(_ANY_OF, _NEW_NAMESPACES, _error(errno.EPERM)))
-    code += _for_call(calls["ioctl"], 1, _refusals(_TERMINAL_INPUT))
-    known = [step for family in (*_FAMILIES, *own) for step in _if(_EQUAL, family, _ALLOW)]
-    code += _for_call(calls["socket"], 0, [*known, _step(_RETURN, _error(errno.EAFNOSUPPORT))])
-    return b"".join([*code, _step(_RETURN, _ALLOW)])
+    families = _FAMILIES if network else (*_FAMILIES, socket.AF_UNIX)
+    return _filter(machine, refused=_REFUSED[machine], families=families, ioctls=_TERMINAL_INPUT, clone=_NEW_NAMESPACES)
 
 
-def keep_attributes() -> None:
-    """From now on, this thread and its children cannot change the attributes of a file by `ioctl`, nor make system calls of
-    another architecture, which other filters may misread. Does nothing on a machine whose call numbers are not known
-    here.
+@cache
+def filter_for_landlock(*, network: bool, reads_only: bool) -> bytes | None:
+    """The filter for a process that shares all namespaces with us, or None as above.
+
+    It gets no local sockets, because Landlock lets it connect to every one that has a path.
     """
     machine = platform.machine()
     if machine not in _MACHINES:
-        return
-    refused = _for_call(_CALLS[machine]["ioctl"], 1, _refusals(_FILE_ATTRIBUTES))
-    code = b"".join([*_beginning(machine), *refused, _step(_RETURN, _ALLOW)])
+        return None
+    refused = {**_REFUSED[machine], **_SHARED[machine], **(_ATTRIBUTES[machine] if reads_only else {})}
+    return _filter(
+        machine,
+        refused=refused,
+        families=_FAMILIES if network else (),
+        ioctls=(*_TERMINAL_INPUT, *_FILE_ATTRIBUTES, *_SUBVOLUMES),
+        clone=_NEW_NAMESPACES | _SIBLING,
+        more=_own_process_only(machine),
+    )
+
+
+def _filter(
+    machine: str,
+    *,
+    refused: Mapping[str, int],
+    families: Sequence[int],
+    ioctls: Sequence[int],
+    clone: int,
+    more: Sequence[bytes] = (),
+) -> bytes:
+    calls = _CALLS[machine]
+    code = _beginning(machine)
+    for number in sorted(refused.values()):
+        code += _if(_EQUAL, number, _error(errno.EPERM))
+    # Its arguments lie in memory, where no filter can read them; C libraries fall back to `clone`.
+    code += _if(_EQUAL, _CLONE3, _error(errno.ENOSYS))
+    code += _for_call(calls["clone"], 0, _if(_ANY_OF, clone, _error(errno.EPERM)))
+    code += _for_call(calls["ioctl"], 1, _refusals(ioctls))
+    known = [step for family in families for step in _if(_EQUAL, family, _ALLOW)]
+    code += _for_call(calls["socket"], 0, [*known, _step(_RETURN, _error(errno.EAFNOSUPPORT))])
+    if socket.AF_UNIX not in families:
+        # One of a pair that sends datagrams can send them to any address. Streams and sequences stay connected.
+        lasting = [step for kind in _CONNECTED for step in _if(_EQUAL, kind, _ALLOW)]
+        others = _step(_RETURN, _error(errno.EPERM))
+        code += _for_call(calls["socketpair"], 1, [_step(_AND, _KIND), *lasting, others])
+    return b"".join([*code, *more, _step(_RETURN, _ALLOW)])
+
+
+def _own_process_only(machine: str) -> list[bytes]:
+    """Refuses to set anything of other processes, and the limit that a process is recognised by."""
+    calls = _CALLS[machine]
+    code = _for_call(calls["setrlimit"], 0, _if(_EQUAL, TAG, _error(errno.EPERM)))
+    for number in sorted(_OF_A_PROCESS[machine].values()):
+        other = _unless(_EQUAL, 0, _error(errno.EPERM))
+        code += _for_call(number, 0, [*other, *_keep_tag()] if number == calls["prlimit64"] else other)
+    return code
+
+
+def _keep_tag() -> list[bytes]:
+    """Steps about `prlimit64` with new values, which lie where its third argument points to."""
+    sets = [
+        step
+        for half in (0, 4)
+        for step in (_step(_LOAD, _ARGUMENTS + 8 * 2 + half), *_unless(_EQUAL, 0, _error(errno.EPERM)))
+    ]
+    return [_step(_LOAD, _ARGUMENTS + 8), _step(_EQUAL, TAG, 0, len(sets)), *sets]
+
+
+def install(code: bytes) -> None:
+    """Puts a filter on this thread and on everything that it starts. Nothing can take it off again."""
     held = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("@HP", len(code) // len(_step(0, 0)), ctypes.addressof(held))
     libc = ctypes.CDLL(None, use_errno=True)
-    one, none = ctypes.c_ulong(1), ctypes.c_ulong(0)
-    if libc.prctl(_NO_NEW_PRIVILEGES, one, none, none, none) or libc.prctl(_SET_FILTER, _BY_PROGRAM, program):
+    if libc.prctl(_SET_FILTER, _BY_PROGRAM, program):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
-_NO_NEW_PRIVILEGES, _SET_FILTER, _BY_PROGRAM = 38, 22, ctypes.c_ulong(2)
+_SET_FILTER, _BY_PROGRAM = 22, ctypes.c_ulong(2)
 
 
 def _beginning(machine: str) -> list[bytes]:
@@ -118,7 +217,7 @@ def _beginning(machine: str) -> list[bytes]:
     return [*code, *(_if(_AT_LEAST, _X32, _error(errno.ENOSYS)) if machine == "x86_64" else ())]
 
 
-def _refusals(values: tuple[int, ...]) -> list[bytes]:
+def _refusals(values: Sequence[int]) -> list[bytes]:
     return [step for value in values for step in _if(_EQUAL, value, _error(errno.EPERM))]
 
 
