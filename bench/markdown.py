@@ -83,7 +83,7 @@ Summarise it in a sentence.
 
 ## STEP {q}: Ask {q}
 
-@elicit(select, "Which part shall be longer?", "the first", "the last", "none")
+@elicit(select, "Which part should be longer?", "the first", "the last", "none")
 @output(choice_{q})
 
 """

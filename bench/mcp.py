@@ -105,11 +105,11 @@ def main() -> None:
         started = min(start_cpu(folder) for _ in range(3))
         plain = listing(folder, chosen.calls)
         each = listing(folder, chosen.calls, "--tools")
-    print(f"start: {started:.2f} s of CPU (wanted: under {WANTED_CPU})")
+    print(f"start: {started:.2f} s of CPU (target: under {WANTED_CPU})")
     for name, found in (("tools/list", plain), ("tools/list, each playbook a tool", each)):
         print(
             f"{name}: {found['tools']:.0f} tools, median {found['median_ms']:.1f} ms, p99 {found['p99_ms']:.1f} ms"
-            f" (wanted: under {WANTED_MS:.0f})"
+            f" (target: under {WANTED_MS:.0f})"
         )
     print(json.dumps({"start_cpu": started, "list": plain, "list_each": each}))
 

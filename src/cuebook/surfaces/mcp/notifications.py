@@ -23,7 +23,7 @@ from cuebook.surfaces.mcp.tools.catalogue import same
 _EVERY = 1.0
 """Seconds between two checks of the files."""
 _SHARE = 50
-"""Checks of a large library may take at most this fraction of the time, as 1/n."""
+"""Checks of a large library may take at most 1/n of the time."""
 
 Listener = Callable[[ServerEvent], None]
 

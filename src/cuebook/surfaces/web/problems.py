@@ -57,7 +57,7 @@ _STATUS: tuple[tuple[type[CuebookError], int], ...] = (
 
 
 _RATE, _RAISED = r", or set `rate_limit` higher", "; an administrator can raise the limit"
-_MISSING = r"(?:Give|Pass)(?: --[\w-]+ VALUE)+"
+_MISSING = r"Pass(?: --[\w-]+ VALUE)+"
 """Command line options, which neither the pages nor the API have."""
 _PAGES = (
     (r"`cuebook runs`", "The Runs page"),

@@ -17,7 +17,7 @@ Settings = dict[str, Any]
 REACHED = frozenset({"type", "command", "args", "url", "httpUrl", "serverUrl", "headers", "bearer_token_env_var"})
 """Keys of an entry that say how to reach the server; all other keys belong to the user."""
 _AUTHORIZED = ("headers", "bearer_token_env_var")
-"""Keys that may hold the user's token or its place."""
+"""Keys that may contain the user's token or its location."""
 _BLANK = re.compile(r"[ \t\r\n]*")
 _INDENT = re.compile(r"\n([ \t]+)\S")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")

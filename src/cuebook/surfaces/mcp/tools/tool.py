@@ -36,7 +36,7 @@ Act = Callable[[Call, Any], Awaitable[Answer]]
 
 
 class Hints(NamedTuple):
-    """What a client may show its user about a tool. Hints describe the worst case."""
+    """Information about a tool that a client may show its user. Hints describe the worst case."""
 
     reads: bool = False
     destroys: bool = False
@@ -142,7 +142,7 @@ _INSTEAD = (
     (r"as `cuebook parse --json` prints it", "as playbook_convert returns it"),
     (r"use the embedded model with `--model local`", "use the embedded model: model_id local"),
     (r"start the run with --model (\S+)", r"start it with the model_id \1"),
-    (r"(?:Give|Pass) each input as --input NAME=VALUE", "Pass each input by name"),
+    (r"Pass each input as --input NAME=VALUE", "Pass each input by name"),
     (r"`cuebook show \S+`", "get_playbook_execution"),
     (r"`cuebook answer \S+ VALUE`", "respond_to_elicitation"),
     (r"`cuebook resume \S+`", "resume_playbook_execution"),

@@ -155,7 +155,7 @@ def words(status: str) -> str:
 
 
 def coded(text: str) -> Markup:
-    """A message with commands between backticks as code; commands that the pages can do are replaced."""
+    """A message as HTML, with text between backticks as code, and commands replaced by their counterparts on the pages."""
     return Markup(_TICKED.sub(lambda found: f"<code>{found[1] or found[2]}</code>", str(escape(for_pages(text)))))
 
 
