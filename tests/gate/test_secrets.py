@@ -108,7 +108,7 @@ def test_a_value_in_the_place_of_a_handle_is_not_repeated(handle: str) -> None:
     "handle", ["env:", "env:1A", "env:A B", "keyring:", "keyring: ", "file:", "file:a/b", "file:~you/x"]
 )
 def test_a_handle_that_leads_nowhere_is_refused(handle: str) -> None:
-    with pytest.raises(SecretProblem, match="Write it as in"):
+    with pytest.raises(SecretProblem, match="Write it like"):
         vault().canonical(handle)
 
 

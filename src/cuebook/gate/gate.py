@@ -394,7 +394,7 @@ class Gate:
         found = [(action.domain, pattern) for action in asked for pattern in _suggested(action)[:1]]
         made = [Override("", domain, pattern, "", self._clock()) for domain, pattern in found]
         if approvals_of(policies).different_person:
-            return ()  # the owner of the run would be asked anyway
+            return ()  # approval would still be required
         settled = decide_all(actions, policies, [*overrides, *made], self._clock()).decision == "allow"
         return tuple(found) if settled else ()
 
@@ -475,7 +475,7 @@ def _wanted(effect: Effect) -> tuple[str, str]:
 
 
 def _about(effect: Effect, description: Description) -> dict[str, str]:
-    """The preview of an effect that has none of its own."""
+    """The preview of an effect whose performer does not provide one."""
     if isinstance(effect, AskModel):
         last = effect.context.block
         return {"prompt": effect.prompt or (str(last.text) if last is not None else "")}
@@ -528,7 +528,7 @@ def _with_untrusted(failed: Failed, effect: Effect, policies: Sequence[Policy]) 
 
 
 def _nothing_more(action: Action) -> Failed | None:
-    return Failed("forbidden", f"{approvals.one_line(action.target)} was not asked for.")
+    return Failed("forbidden", f"{approvals.one_line(action.target)} was not requested.")
 
 
 def _forbidden(what: str, ruling: Ruling) -> Failed:

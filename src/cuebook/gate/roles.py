@@ -50,7 +50,7 @@ class Principal(msgspec.Struct, frozen=True):
     """The third-party program that they answer and decide with; it is recorded with their answers."""
 
     def may(self, role: Role) -> bool:
-        """An admin may do everything; anyone with a role may look."""
+        """An admin may do everything; anyone with a role may view."""
         return role in self.roles or "admin" in self.roles or (role == "viewer" and bool(self.roles))
 
     def require(self, role: Role, what: str) -> None:

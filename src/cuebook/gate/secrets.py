@@ -100,10 +100,10 @@ def check_handle(handle: str, home: str | None = None) -> str:
     kind, _, place = handle.partition(":")
     if kind == "env" and not _VARIABLE.fullmatch(place):
         raise SecretProblem(
-            "An env: handle needs the name of a variable after the colon.", fix="Write it as in env:GITHUB_TOKEN."
+            "An env: handle needs the name of a variable after the colon.", fix="Write it like env:GITHUB_TOKEN."
         )
     if kind == "keyring" and (not place.strip() or not place.isprintable()):
-        raise SecretProblem("A keyring: handle needs a name after the colon.", fix="Write it as in keyring:github.")
+        raise SecretProblem("A keyring: handle needs a name after the colon.", fix="Write it like keyring:github.")
     return f"file:{_absolute(place, home)}" if kind == "file" else handle
 
 
@@ -176,7 +176,7 @@ class Vault:
             if use.form.count("{}") != 1:
                 raise SecretProblem(
                     f"The form of the secret at {use.at} must contain exactly one {{}}.",
-                    fix="Write it as in 'Bearer {}'.",
+                    fix="Write it like 'Bearer {}'.",
                 )
             if use.at in places:
                 raise SecretProblem(f"Two secrets are assigned to {use.at}.", fix="Remove one of them.")
@@ -347,7 +347,7 @@ def _absolute(path: str, home: str | None) -> str:
     if not path.startswith("/") or "\0" in path:
         raise SecretProblem(
             "A file: handle needs an absolute path after the colon, or one that begins with ~/.",
-            fix="Write it as in file:~/.config/token.",
+            fix="Write it like file:~/.config/token.",
         )
     return "/" + os.path.normpath(path).lstrip("/")
 

@@ -267,8 +267,8 @@ async def test_a_file_is_named_to_the_gate_and_a_link_that_was_swapped_in_is_ask
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("Just text.\n", "does not begin with lines between '---'"),
-        ("---\nname: x\nno end\n", "does not begin with lines between '---'"),
+        ("Just text.\n", "does not begin with front matter"),
+        ("---\nname: x\nno end\n", "does not begin with front matter"),
         ("---\nname: [a\n---\nx\n", "S.md:3: this is not YAML"),
         (
             "---\nname: a\nname: b\n---\nx\n",

@@ -154,7 +154,7 @@ def _parse(path: Path, data: bytes) -> Source:
     except Malformed as error:
         raise error.in_file(str(path)) from None
     if value.kind not in ("map", "null"):
-        raise BadInput(f"{path}: a policy must be a table of settings.", fix="Write it as in `version: 1`.")
+        raise BadInput(f"{path}: a policy must be a table of settings.", fix="Write settings such as `version: 1`.")
     return Source(str(path), value.plain or {}, value.lines_by_key())
 
 
@@ -215,7 +215,7 @@ _FIELDS = {
 
 
 class _Table:
-    """A table of the file, with the names that it may contain."""
+    """A table in the file, with the names that it may contain."""
 
     def __init__(self, source: Source, key: Key, given: Any, known: list[str]) -> None:
         self.source, self.key, self.name = source, key, _dotted(key)
@@ -234,7 +234,7 @@ class _Table:
         key, given = (*self.key, name), self.given[name]
         if not isinstance(given, list | tuple):
             where = f"{self.source.place(key)}: {_dotted(key)}"
-            raise BadInput(f"{where} must be a list of strings.", fix=f'Write it as in {name} = ["..."].')
+            raise BadInput(f"{where} must be a list of strings.", fix=f'Write it like {name} = ["..."].')
         return tuple(self._fit((*key, number), one, check) for number, one in enumerate(given))
 
     def _fit(self, key: Key, given: Any, check: Callable[[Any], Any]) -> Any:
@@ -305,7 +305,7 @@ def _allowed_address(value: Any) -> str:
     pattern = _address(value)
     if not whole_labels(pattern):
         # `example.com*` would also let example.com.evil.net through.
-        raise _Unfit("must name its host in full, or as a domain after *.", "Write it as in *.example.com.")
+        raise _Unfit("must name its host in full, or as a domain after *.", "Write it like *.example.com.")
     return pattern
 
 
@@ -316,7 +316,7 @@ def _domain(value: Any) -> str:
     except ValueError as error:
         raise _Unfit(str(error)) from None
     if not is_literal(host) or "/" in host or " " in host or found.scheme:
-        raise _Unfit("must be a single host name", 'Write it as in "api.example.com"; patterns belong in [egress].')
+        raise _Unfit("must be a single host name", 'Write it like "api.example.com"; patterns belong in [egress].')
     return host
 
 

@@ -33,7 +33,7 @@ TABLES: dict[Domain, str] = {
 APPROVAL_EXPIRY = 24 * 3600.0
 STRICTER: tuple[Decision, ...] = ("allow", "ask", "deny")
 ENDING: tuple[OnExpiry, ...] = ("hold", "deny", "cancel")
-"""What happens when an approval expires, in order of strictness: keep waiting, deny the effect, cancel the run."""
+"""The consequences of an expired approval, in order of strictness: keep waiting, deny the effect, cancel the run."""
 
 CHECKING: tuple[Postconditions, ...] = get_args(Postconditions)
 """Whether a step that changes something must declare a postcondition, in order of strictness."""

@@ -143,7 +143,7 @@ class _Printable(dict[str, Node]):
 
 
 def _numbered_line(escaped: bool) -> Node:
-    """The rest of a line of a dump (spaces, and characters with or without bars around them) and the offset of the next
+    """The rest of a dump line (spaces, and characters with or without bars around them) and the offset of the next
     line, optionally escaped as in JSON.
     """
     after, beside = _number(), None

@@ -80,7 +80,7 @@ class Shell:
 
 
 def _as_result(result: CommandResult, most: int) -> ToolResult:
-    """The error, the output and stderr, together within a limit of bytes."""
+    """The error, the output and stderr, together within a size limit."""
     parts = []
     if result.signal:
         parts.append(f"[ended by {result.signal}]")

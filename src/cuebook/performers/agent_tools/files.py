@@ -276,8 +276,11 @@ def _diff(name: str, before: str, after: str) -> str:
     if len(old) + len(new) > 20_000:
         # Comparing takes too long for files of this size; the approval is bound to the whole text anyway.
         return f"{len(before)} characters in {len(old)} lines become {len(after)} in {len(new)}:\n{after}"
-    lines = difflib.unified_diff(old, new, f"{name} (now)", f"{name} (then)")
-    return "".join(line if line.endswith("\n") else f"{line}\n[no line end]\n" for line in lines) or "[no change]"
+    lines = difflib.unified_diff(old, new, f"{name} (current)", f"{name} (new)")
+    return (
+        "".join(line if line.endswith("\n") else f"{line}\n[no newline at the end]\n" for line in lines)
+        or "[no change]"
+    )
 
 
 def _not_there(given: str) -> Failed:

@@ -15,7 +15,7 @@ NAME = ".gitignore"
 LARGEST = 1 << 16
 """The maximum number of bytes that are read from a `.gitignore` file."""
 _MOST = 1_000
-"""The maximum number of rules of one file that are used."""
+"""The maximum number of rules that are used from one file."""
 
 
 class _Rule(msgspec.Struct, frozen=True):

@@ -69,7 +69,7 @@ class Finding:
                         ("pattern",),
                         pattern=text("The regular expression.", least=1),
                         path=text("A file or folder, relative to the workspace; by default all of it.", least=1),
-                        glob=text("Only search files whose names or paths match, such as `*.py`.", least=1),
+                        glob=text("Search only files whose names or paths match, such as `*.py`.", least=1),
                         ignore_case=flag("Whether to ignore case."),
                         limit=number(f"How many lines to show; {MATCHES} by default."),
                         ignored=_IGNORED,

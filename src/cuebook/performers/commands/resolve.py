@@ -148,7 +148,7 @@ class OutsideWorkspace(BadInput):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The folder and program of an effect on this machine, now."""
+    """The folder and program that an effect currently refers to on this machine."""
 
     workspace: str
     cwd: str

@@ -66,7 +66,7 @@ def parts_of(given: str) -> tuple[str, ...]:
     try:
         os.fsencode(given)
     except UnicodeEncodeError:
-        raise OutsideRoot(f"The path {shown} contains a character that no file name can contain.") from None
+        raise OutsideRoot(f"The path {shown} contains a character that is not allowed in file names.") from None
     return parts
 
 

@@ -145,7 +145,7 @@ def _host_and_port(given: str, authority: str, default: int) -> tuple[str, int]:
     if authority.startswith("["):
         inner, bracket, port = authority[1:].partition("]")
         if not bracket or (port and not port.startswith(":")):
-            _refuse(given, "has a malformed IPv6 host", "Write it as in http://[2001:4860::1]:80/.")
+            _refuse(given, "has a malformed IPv6 host", "Write it like http://[2001:4860::1]:80/.")
         return _ipv6(given, inner), _port(given, port[1:], default, bool(port))
     name, colon, port = authority.partition(":")
     return _host(given, name), _port(given, port, default, bool(colon))
@@ -164,17 +164,17 @@ def _ipv6(given: str, text: str) -> str:
     try:
         return str(IPv6Address(text))
     except AddressValueError:
-        _refuse(given, "has a malformed IPv6 host", "Write it as in http://[2001:4860::1]/.")
+        _refuse(given, "has a malformed IPv6 host", "Write it like http://[2001:4860::1]/.")
 
 
 def _host(given: str, text: str) -> str:
     if not text:
-        _refuse(given, "has no host", "Write it as in https://example.com/.")
+        _refuse(given, "has no host", "Write it like https://example.com/.")
     name = text.lower() if text.isascii() else _idna(given, text)
     name = name.removesuffix(".")
     labels = name.split(".")
     if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        _refuse(given, "has a malformed host", "Write it as in https://example.com/.")
+        _refuse(given, "has a malformed host", "Write it like https://example.com/.")
     if not _NUMBER.fullmatch(labels[-1]):
         return name
     plain = _address(name)
@@ -182,7 +182,7 @@ def _host(given: str, text: str) -> str:
         _refuse(
             given,
             "has an address in an unusual form as its host",
-            "Write it as in http://192.0.2.1/, with four numbers.",
+            "Write it like http://192.0.2.1/, with four numbers.",
         )
     return name
 

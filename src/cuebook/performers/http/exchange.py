@@ -27,7 +27,7 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a name, in the order in which they are tried."""
 
 HEADER_BYTES = 65_536
-"""Larger response headers are an attack. Each header counts 32 bytes more than its text, as in HTTP/2."""
+"""Larger response headers are treated as an attack. Each header counts 32 bytes more than its text, as in HTTP/2."""
 
 _MOVED = (301, 302, 303, 307, 308)
 
@@ -218,7 +218,7 @@ class _Wire:
 
     def _unknown(self, why: str) -> Failed:
         message = f"The name {self._url.host} cannot be looked up: {why}."
-        return Failed("unreachable", message, fix="Check its spelling, and the network.")
+        return Failed("unreachable", message, fix="Check its spelling and the network.")
 
     def count(self, data: bytes) -> bytes:
         self.ended = not data
@@ -237,8 +237,8 @@ class _Wire:
         reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
         return Failed(
             "tls",
-            f"No secure connection to {self._url.origin}: {str(reason).strip().rstrip('.')}.",
-            fix="Check the name, and the server's certificate.",
+            f"Could not establish a secure connection to {self._url.origin}: {str(reason).strip().rstrip('.')}.",
+            fix="Check the name and the server's certificate.",
         )
 
     def dropped(self, during: str) -> Failed:

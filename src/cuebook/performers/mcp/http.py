@@ -48,7 +48,7 @@ class Web:
     def account(self) -> str:
         if self.violation:
             return self.violation
-        return f"It last answered with status {self._status}." if self._status >= 300 else ""
+        return f"Its last answer had status {self._status}." if self._status >= 300 else ""
 
     def details(self) -> dict[str, Any]:
         return {"status": self._status} if self._status >= 300 else {}

@@ -26,7 +26,7 @@ _SHOWN = 20
 
 
 class McpPrompts:
-    """Reads prompts of the configured servers."""
+    """Reads prompts from the configured servers."""
 
     def __init__(self, servers: Mapping[str, McpTools]) -> None:
         self._servers = dict(servers)

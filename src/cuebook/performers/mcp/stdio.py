@@ -76,7 +76,7 @@ class Pipes:
             sentences.append(f"It wrote an invalid message: {self._garbage[0]!r}.")
         words = self.last_words().splitlines()[-3:]
         if words:
-            sentences.append(f"It last said: {' / '.join(_whole(line) for line in words)}")
+            sentences.append(f"Its last error output: {' / '.join(_whole(line) for line in words)}")
         return " ".join(sentences)
 
     def details(self) -> dict[str, Any]:

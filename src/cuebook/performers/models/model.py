@@ -218,7 +218,7 @@ _CONTRACT = "Answer with JSON only: one JSON value, no words before or after it,
 
 
 def unconstrained(request: Request) -> Request:
-    """The request without a schema that the provider enforces: the prompt asks the model to follow it."""
+    """The request without an enforced schema: the prompt asks the model to follow it instead."""
     words = _CONTRACT + msgspec.json.encode(request.schema).decode()
     system, turns = system_and_turns(request.messages)
     messages = (Turn("system", f"{system}\n\n{words}".strip()), *turns)

@@ -113,7 +113,7 @@ class ModelPerformer:
         self._elsewhere: set[tuple[str, str]] = set()
         """The runs and providers that a warning was already given for."""
         self._refused: set[tuple[str, bytes]] = set()
-        """Models, each with a schema that its provider would not enforce."""
+        """Models, each with a schema that its provider does not enforce."""
 
     def estimate(self, effect: AskModel, settings: Settings) -> Estimate:
         """The most that the call may use. Input is estimated from its characters; see `estimate_request`.

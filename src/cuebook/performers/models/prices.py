@@ -35,9 +35,9 @@ class Price(msgspec.Struct, frozen=True, omit_defaults=True):
     input: Rate
     output: Rate
     cached: Rate | None = None
-    """Input that the provider read from its cache; by default the price of input."""
+    """The price of input that the provider read from its cache; by default that of other input."""
     written: Rate | None = None
-    """Input that the provider wrote to its cache; by default the price of input."""
+    """The price of input that the provider wrote to its cache; by default that of other input."""
 
     def cost(self, tokens: Tokens) -> float:
         plain = max(0, tokens.input - tokens.cached - tokens.written)
@@ -221,7 +221,7 @@ def _merged(own: _Override, listed: Price | None) -> Price | None:
 
 
 def _spellings(model: str) -> Iterator[str]:
-    """The name as given, then with a date written as the snapshot writes it."""
+    """The name as given, then with its date in the format of the snapshot."""
     name = model.lower()
     yield name
     dashed = _COMPACT_DATE.sub(r"-\1-\2-\3", name)

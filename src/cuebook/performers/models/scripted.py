@@ -51,7 +51,7 @@ class Says(msgspec.Struct, frozen=True):
     model: str = ""
     """The name of the model that it reports."""
     chunk: int | None = None
-    """Characters per chunk; by default as many as for the whole script."""
+    """Characters per chunk; by default the `chunk` of the model."""
     drop_after: int | None = None
     """The stream breaks off after this many characters."""
     wait_for: asyncio.Event | None = None

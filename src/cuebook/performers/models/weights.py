@@ -33,7 +33,7 @@ ENVIRONMENT = "CUEBOOK_LOCAL_WEIGHTS"
 INSTALL = "cuebook models install local"
 
 Progress = Callable[[str, int, int], None]
-"""The current activity, the bytes that are done, and the total (0 if unknown)."""
+"""The current activity, the number of bytes done so far, and the total (0 if unknown)."""
 
 _PIECE = 1 << 20
 

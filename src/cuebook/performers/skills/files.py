@@ -105,7 +105,7 @@ def parse(text: str, where: str) -> FileSkill:
     head = _HEAD.match(text)
     if head is None:
         raise BadSkill(
-            f"{where}:1: the file does not begin with lines between '---' that name the skill.",
+            f"{where}:1: the file does not begin with front matter that names the skill.",
             fix="Begin it with ---, name: my-skill, ---.",
         )
     described = _fields(head[1], where)
@@ -113,8 +113,8 @@ def parse(text: str, where: str) -> FileSkill:
     name = fields.get("name")
     if not isinstance(name, str) or not is_id(name):
         raise BadSkill(
-            f"{_at(where, described, 'name')}: its name is {str(name)[:80]!a}, but a skill's name has only lowercase letters, digits and single '-'.",
-            fix="Write it as in name: code-review, with at most 64 characters.",
+            f"{_at(where, described, 'name')}: its name is {str(name)[:80]!a}, but a skill's name may contain only lowercase letters, digits and single '-'.",
+            fix="Write it like `name: code-review`, with at most 64 characters.",
         )
     instruction, server = text[head.end() :].strip(), _server(fields.get("mcp"), _at(where, described, "mcp"))
     if not instruction and server is None:
@@ -149,7 +149,7 @@ def _fields(head: str, where: str) -> Value:
         raise error.in_file(where, BadSkill) from None
     if fields.kind != "map":
         raise BadSkill(
-            f"{where}:2: its front matter must consist of names and values.", fix="Write it as in name: my-skill."
+            f"{where}:2: its front matter must consist of names and values.", fix="Write it like `name: my-skill`."
         )
     return fields
 

@@ -184,7 +184,7 @@ class SkillTool:
         """Further requests that a call may lead to. A value that comes from an answer is shown by its name."""
         tool, more = self._tool, {}
         if tool.instead is not None:
-            more["if it is there already"] = self._effect(tool.instead.request, arguments)
+            more["if it already exists"] = self._effect(tool.instead.request, arguments)
         if tool.afterwards is not None and self._afterwards_applies(arguments):
             unknown = {name: name.upper() for name in names_in(tool.afterwards.request)}
             more["afterwards"] = self._effect(tool.afterwards.request, arguments, unknown)
@@ -250,7 +250,7 @@ _FIXES = {
     401: "Check the token: the service does not accept it.",
     403: "Check what the token may do; the service may also be refusing too many requests.",
     404: "Check the names, and that the token has access to them.",
-    429: "Wait a little, and ask for less at once.",
+    429: "Wait a moment, then ask for less at once.",
 }
 
 

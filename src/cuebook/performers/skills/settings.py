@@ -42,12 +42,12 @@ SETTINGS: dict[str, tuple[Setting, ...]] = {
     ),
     "datadog": (
         Setting("DD_API_KEY", "An API key.", secret=True),
-        Setting("DD_APP_KEY", "An application key that may read.", secret=True),
+        Setting("DD_APP_KEY", "An application key with read access.", secret=True),
         Setting("DD_SITE", "The site of your account.", default="datadoghq.com"),
         Setting("DD_API_URL", "The URL of the API, if it is not the site's.", default="https://api.{DD_SITE}"),
     ),
     "betterstack": (
-        Setting("BETTERSTACK_API_TOKEN", "A token of the Telemetry API.", secret=True),
+        Setting("BETTERSTACK_API_TOKEN", "A token for the Telemetry API.", secret=True),
         Setting("BETTERSTACK_API_URL", "The URL of the Telemetry API.", default="https://telemetry.betterstack.com"),
         Setting("BETTERSTACK_QUERY_ENDPOINT", "The URL for SQL, as in https://eu-nbg-2-connect.betterstackdata.com."),
         Setting("BETTERSTACK_QUERY_USERNAME", "The user of the SQL connection."),
@@ -110,7 +110,7 @@ def _settings(skill: str, environ: Mapping[str, str], given: Configured) -> Skil
         if setting.secret and own and own.partition(":")[0] not in ("env", "keyring", "file"):
             raise BadInput(
                 f"{given.where}: {setting.name} must be the handle of a secret; a secret is never written into a file.",
-                fix='Write it as in "env:NAME", "keyring:NAME" or "file:/path".',
+                fix='Write it like "env:NAME", "keyring:NAME" or "file:/path".',
             )
         if setting.secret and (own or around):
             handles[setting.name] = own or f"env:{setting.name}"

@@ -1,4 +1,4 @@
-"""The arguments of a tool: checked against its JSON Schema, and with secrets put in their places."""
+"""The arguments of a tool: checked against its JSON Schema, and with secrets inserted."""
 
 from __future__ import annotations
 

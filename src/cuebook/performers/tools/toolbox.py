@@ -56,12 +56,12 @@ class ToolServer(Protocol):
     """Tools that come from elsewhere and may change; each is named after the server, as in `github.search`."""
 
     async def find(self, tool: str, seconds: float | None = None) -> Tool | Failed:
-        """The tool by its name on the server, within that time. Its schema may be empty as long as the server must not
-        be started.
+        """The tool by its name on the server, within that time. Its schema may be empty until the server may be
+        started.
         """
 
     async def tools(self) -> list[Tool] | Failed:
-        """All tools; none as long as the server must not be started."""
+        """All tools; empty until the server may be started."""
 
     async def describe(self) -> Description | Failed:
         """The actions of listing its tools. Nothing is started."""
@@ -243,7 +243,7 @@ class Toolbox:
         if configured is not None:
             return configured
         if self._bring is None:
-            return Failed("no_tools", f"No tool server can be brought along here, so '{server.name}' is not used.")
+            return Failed("no_tools", f"Playbooks cannot bring tool servers here, so '{server.name}' is not used.")
         key = msgspec.json.encode(server, order="sorted")
         if key not in self._brought:
             try:

@@ -131,7 +131,7 @@ async def stream_events(endpoint: Endpoint, body: dict[str, Any]) -> AsyncGenera
     except http.TimeoutException:
         raise ModelError("timeout", f"{endpoint.provider} did not answer in time.") from None
     except (http.HTTPError, http.InvalidURL, OSError) as error:
-        verb = "was lost while it answered" if started else "could not be made"
+        verb = "was lost while it answered" if started else "could not be established"
         reason = masked(str(error) or type(error).__name__, endpoint.secrets)
         kind: ErrorKind = "dropped" if started else "network"
         raise ModelError(kind, f"The connection to {endpoint.provider} {verb}: {reason}") from None

@@ -32,8 +32,8 @@ DATADOG = Skill(
             parameters(
                 ("query",),
                 query=text("What to look for, in Datadog's syntax, as in `service:web status:error`.", least=1),
-                **{"from": usual(text("From when, as a date with time or as in now-15m.", least=1), "now-1h")},
-                to=usual(text("Until when.", least=1), "now"),
+                **{"from": usual(text("The start, as a date and time or as in now-15m.", least=1), "now-1h")},
+                to=usual(text("The end.", least=1), "now"),
                 limit=count(50, 1000),
             ),
             (

@@ -67,7 +67,7 @@ READING = (
     ),
     HttpTool(
         "github_search_issues",
-        "Searches issues or pull requests on GitHub, open and closed ones.",
+        "Searches issues or pull requests on GitHub, both open and closed.",
         parameters(
             ("query",),
             query=text("What to look for, in GitHub's syntax, as in `timeout is:open`.", least=1),
@@ -91,7 +91,7 @@ READING = (
     ),
     HttpTool(
         "github_get_issue",
-        "Reads a GitHub issue or pull request with its whole text.",
+        "Reads a GitHub issue or pull request with its full text.",
         parameters(("repo", "number"), repo=_REPO, number=number("Its number.")),
         (_get("/repos/{repo:path}/issues/{number}", {}, *_ISSUE, "comments", "closed_at", "pull_request.html_url"),),
         reads_only=True,

@@ -43,7 +43,7 @@ LINEAR = Skill(
     tools=(
         HttpTool(
             "linear_search_issues",
-            "Searches Linear issues by text, open and closed ones.",
+            "Searches Linear issues by text, both open and closed.",
             parameters(("query",), query=text("What to look for.", least=1), limit=count(10, 50)),
             _ask(
                 _found("searchIssues.nodes"),
@@ -56,7 +56,7 @@ LINEAR = Skill(
         ),
         HttpTool(
             "linear_get_issue",
-            "Reads a Linear issue with its whole text and up to 50 of its comments.",
+            "Reads a Linear issue with its full text and up to 50 of its comments.",
             parameters(("id",), id=text("Its id, or its identifier, as in ABC-123.", least=1)),
             _ask(
                 _found("issue"),

@@ -47,7 +47,7 @@ NOTIFICATION = Skill(
             parameters(
                 ("content",),
                 content={**text("The message, in Markdown.", least=1), "maxLength": 2000},
-                embeds=objects("Embeds below the message, as Discord describes them."),
+                embeds=objects("Embeds below the message, in Discord's format."),
             ),
             _post(_DISCORD, Rest()),
         ),

@@ -98,7 +98,7 @@ SENTRY = Skill(
                 ("project", "fields"),
                 project=_PROJECT,
                 query=text("What to look for, in Sentry's syntax.", least=1),
-                fields=texts("The fields to return, as in title, count() or last_seen().", least=1),
+                fields=texts("The fields to return, such as title, count() or last_seen().", least=1),
                 statsPeriod=_PERIOD,
             ),
             _get(
