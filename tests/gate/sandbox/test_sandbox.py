@@ -9,6 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -313,6 +316,22 @@ async def test_a_start_that_is_given_up_leaves_nothing(any_sandbox: Sandbox, tmp
                 process.kill()
                 await process.wait()
                 _drop(process)
+    assert await none_left(word) == []
+
+
+@pytest.mark.needs("landlock")
+async def test_a_program_that_begins_while_its_start_is_given_up_is_asked_to_end_in_landlock(tmp_path: Path) -> None:
+    word = token()
+    script = "trap 'echo asked > asked; exit 0' TERM; echo > ready; while true; do sleep 0.02; done"
+    before = set(threading.enumerate())
+    starting = asyncio.ensure_future(choose("landlock").spawn(confined(("/bin/sh", "-c", script, word), tmp_path)))
+    while "cuebook-landlock" not in {thread.name for thread in set(threading.enumerate()) - before}:
+        await asyncio.sleep(0)
+    _block_until((tmp_path / "ready").exists)  # so nothing hears that it has begun
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert (tmp_path / "asked").exists()
     assert await none_left(word) == []
 
 
@@ -677,6 +696,12 @@ def test_a_filter_is_whole_steps_and_differs_with_the_network(monkeypatch: pytes
 
 def _started(code: str, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=ROOT)
+
+
+def _block_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def _status(process: str) -> dict[str, str]:

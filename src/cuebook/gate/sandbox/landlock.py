@@ -29,7 +29,7 @@ from typing import NamedTuple
 from cuebook.gate.sandbox import landlock_rules, orphans, process_tree, seccomp, system_paths
 from cuebook.gate.sandbox.child import Child, NotStarted, Started, close, start
 from cuebook.gate.sandbox.landlock_rules import READ, WRITE, Ruleset, WritableAroundHidden
-from cuebook.gate.sandbox.limits import TAG, WATCH, Overrun, Watched, hard_memory, lower, new_tag
+from cuebook.gate.sandbox.limits import TAG, WATCH, Overrun, Watched, hard_memory, lower, lowered, new_tag
 from cuebook.kernel.engine.descriptors import NoDescriptors, exhausted, lacks_descriptors
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.ports import Confined, Confinement, Limits, SandboxName
@@ -120,8 +120,8 @@ def _argv(confinement: Confinement) -> list[str]:
 
 def _options(limits: Limits) -> Iterator[str]:
     for what, most in _wanted(limits).items():
-        _, hard = resource.getrlimit(what)
-        yield f"--{_NAMES[what]}={most if hard == resource.RLIM_INFINITY else min(most, hard)}"
+        soft, hard = lowered(what, most, resource.getrlimit(what)[1])
+        yield f"--{_NAMES[what]}={soft}:{hard}"
 
 
 _NAMES = {

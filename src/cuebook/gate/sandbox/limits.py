@@ -26,10 +26,14 @@ def hard_memory(limits: Limits) -> int:
 def lower(pid: int, what: int, most: int) -> None:
     """Lowers a limit of another process, unless it is lower already. `ProcessLookupError` if it is gone."""
     _, hard = resource.prlimit(pid, what)
+    resource.prlimit(pid, what, lowered(what, most, hard))
+
+
+def lowered(what: int, most: int, hard: int) -> tuple[int, int]:
+    """The limit as it can be set, which is warned about, and the one above it, where there is no more."""
     allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
     # The time on the processor is first warned about, then enforced.
-    above = allowed + 1 if what == resource.RLIMIT_CPU and allowed != hard else allowed
-    resource.prlimit(pid, what, (allowed, above))
+    return allowed, allowed + 1 if what == resource.RLIMIT_CPU and allowed != hard else allowed
 
 
 TAG = 15
