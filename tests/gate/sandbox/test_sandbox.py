@@ -136,7 +136,7 @@ async def test_a_probe_tells_what_holds_by_trying_it() -> None:
     assert list(told) == ["bubblewrap", "landlock"]
     assert {name for name, it in told.items() if it.works} == set(WORKING)
     for name in WORKING:
-        assert "It prevents reading outside, writing outside" in told[name].detail
+        assert "It prevents reading files outside, writing files outside" in told[name].detail
 
 
 @pytest.mark.parametrize("name", SANDBOXES)
@@ -150,7 +150,7 @@ async def test_a_probe_finds_out_what_does_not_hold(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(bubblewrap, "problem", lambda: "")
     told = next(it for it in await probe() if it.name == "bubblewrap")
     assert not told.works
-    assert "NOT prevent reading outside, writing outside and the network" in told.detail
+    assert "NOT prevent reading files outside, writing files outside and network access" in told.detail
 
 
 # --- a process and its streams ---

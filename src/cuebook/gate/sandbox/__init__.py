@@ -1,9 +1,9 @@
-"""Confines the processes that playbooks start, and tells what of it really holds on this machine.
+"""Confines the processes that playbooks start, and reports how well that works on this machine.
 
-`choose` gives what is set, or the best that works. Two ways are known, each in a module of its own; both keep a
-process to its workspace and off the network. bubblewrap is preferred: inside it, other files do not exist at all,
-and when we are killed the kernel ends everything that a command started. Landlock works where namespaces may not be
-made, as within many containers. Processes that are still left running are ended by the next Cuebook.
+`choose` returns the configured sandbox, or the best that works. There are two, each in its own module; both restrict a
+process to its workspace and keep it off the network. bubblewrap is preferred: inside it, other files do not exist at
+all, and if we are killed, the kernel kills everything that a command started. Landlock works where namespaces cannot
+be created, as in many containers. The next Cuebook process kills whatever is still running after that.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class NoSandbox(CuebookError):
 
 
 def choose(setting: Setting = "auto") -> Sandbox:
-    """The sandbox of that name; with `auto`, the first that works. One that does not work refuses to start anything.
+    """Returns the named sandbox; with `auto`, the first that works. If none works, starting a process fails.
 
-    Nothing is tried before it is needed.
+    No sandbox is tried before it is needed.
     """
     if setting != "none":
         return _Chosen(setting)
@@ -53,7 +53,7 @@ def _landlock() -> tuple[Callable[[], Sandbox], str]:
 
 
 _WAYS = {"bubblewrap": _bubblewrap, "landlock": _landlock}
-"""Each gives what makes the sandbox, and why it does not work here, if so."""
+"""Each returns the factory of the sandbox, and why the sandbox does not work here; empty if it works."""
 
 
 class _Chosen:
@@ -84,7 +84,7 @@ class _Chosen:
 
 
 class _Refusing:
-    """Replaces a sandbox that does not work: refuses, and says why."""
+    """Stands in for a sandbox that does not work: fails every start and says why."""
 
     def __init__(self, name: SandboxName, problems: dict[str, str]) -> None:
         self._name = name
@@ -102,6 +102,6 @@ class _Refusing:
     async def spawn(self, confinement: Confinement) -> Confined:
         raise NoSandbox(
             self.problem,
-            fix="Install bubblewrap, as in `apt install bubblewrap`, or use a Linux with Landlock; `cuebook doctor`"
-            ' tells what works. With sandbox = "none" they run without any protection.',
+            fix="Install bubblewrap (for example, `apt install bubblewrap`) or use a Linux kernel with Landlock;"
+            ' `cuebook doctor` shows what works. With sandbox = "none", processes run without any protection.',
         )

@@ -1,7 +1,7 @@
-"""Processes in namespaces of their own, made by bubblewrap: nothing that was not put there exists for them.
+"""Runs processes in their own namespaces, created by bubblewrap: they see only what was put there.
 
-They see an empty file system with the system's programs in it, no network, and no process but their own. When the
-first of them ends, the kernel ends all the others.
+They see a file system that contains little more than the system's programs, no network, and no processes but their own.
+When the first of them exits, the kernel kills all the others.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from cuebook.kernel.engine.descriptors import NoDescriptors, lacks_descriptors
 from cuebook.kernel.ports import Confined, Confinement, Limits, SandboxName
 
 _OWN = 1
-"""Processes inside that belong to bubblewrap: its init process."""
+"""The number of processes inside that belong to bubblewrap: its init process."""
 _TASKS_A_PROCESS = 8
-"""The kernel counts threads, we count processes; this bounds a flood that is faster than our checks."""
+"""The kernel counts threads, we count processes; this stops a fork bomb that is faster than our checks."""
 
 _COPIED = 1 << 20
-"""Bytes up to which a file of the system is copied, which is cheaper than a mount."""
+"""System files smaller than this many bytes are copied, which is cheaper than a mount."""
 
-# It tells of a signal by an exit code above 128, which a program can also choose by itself. These are taken for
-# signals; the others, such as 129, by which git says that it was called wrongly, are left as they are.
+# bubblewrap reports a signal as an exit code above 128, but a program can also exit with such a code. Only the codes of
+# these signals are treated as signals; others, such as git's 129 for a usage error, are left unchanged.
 _SIGNALS = frozenset(
     {
         *(signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL),
@@ -60,20 +60,22 @@ class Bubblewrap:
     async def spawn(self, confinement: Confinement) -> Confined:
         program = shutil.which("bwrap")
         if program is None:
-            raise NotStarted("bubblewrap is not installed.", fix="Install it, as in `apt install bubblewrap`.")
+            raise NotStarted(
+                "bubblewrap is not installed.", fix="Install it, for example with `apt install bubblewrap`."
+            )
         return await _start(program, confinement)
 
 
 @cache
 def problem() -> str:
-    """Why it cannot be used here; nothing if it can. Asked once, by using it."""
+    """Why bubblewrap cannot be used here; empty if it can. Found out once, by trying it."""
     program = shutil.which("bwrap")
     if program is None:
         return "the program bwrap is not installed"
     if not hasattr(os, "memfd_create"):
-        return "bwrap is for Linux alone"
+        return "bwrap works only on Linux"
     if not hasattr(os, "pidfd_open"):
-        return "the Python that runs cannot watch processes by descriptor"
+        return "this Python has no os.pidfd_open"
     view = _View(Confinement(argv=(), cwd="/"))
     argv = [program, *view.options, "--", "/bin/true"]
     try:
@@ -81,12 +83,12 @@ def problem() -> str:
             argv, env={}, pass_fds=view.files, capture_output=True, stdin=subprocess.DEVNULL, timeout=30
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"bwrap does not run ({error})"
+        return f"bwrap could not be run ({error})"
     finally:
         close(*view.files)
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip()
-        return said or f"bwrap ends with {done.returncode}"
+        return said or f"bwrap exits with code {done.returncode}"
     return ""
 
 
@@ -98,7 +100,7 @@ def version() -> tuple[int, ...]:
 
 async def _start(program: str, confinement: Confinement) -> Confined:
     code = filter_for(confinement.network)
-    if code is None:  # there is nothing to hold it by
+    if code is None:  # without a filter, nothing holds the process back
         await confinement.hold()
     with ExitStack() as ours:
         with ExitStack() as theirs:
@@ -111,8 +113,8 @@ async def _start(program: str, confinement: Confinement) -> Confined:
                 argv = [program, "--info-fd", str(info_end), "--block-fd", str(holding)]
                 view = _View(confinement)
                 theirs.callback(close, *view.files)
-                # By descriptor, since everybody can read the arguments of a process; and not as its own environment,
-                # since the loader would obey that before anything is confined.
+                # Passed by descriptor because every user can read a process's arguments, and not as bubblewrap's own
+                # environment because the loader would act on those variables before anything is confined.
                 options = _in_memory("options", _encoded(view.options, confinement.env))
                 theirs.callback(close, options)
                 argv += ["--args", str(options)]
@@ -127,7 +129,7 @@ async def _start(program: str, confinement: Confinement) -> Confined:
                 raise NotStarted(
                     f"{program} could not be started ({error}).", fix="Run `cuebook doctor` to see what works here."
                 ) from None
-            # From this thread: bubblewrap ends together with the thread that started it.
+            # Started from this thread because bubblewrap is killed when the thread that started it exits.
             child = Child(argv, env={}, keep=kept, name=f"{orphans.NAME}:{orphans.owner()}")
         first = 0
         try:
@@ -137,8 +139,8 @@ async def _start(program: str, confinement: Confinement) -> Confined:
             first = await _first(info, child)
             descriptors = _let_go(first, released, confinement.limits, child)
         except BaseException as error:
-            # While the first process inside still waits: it would take our hanging up as the signal to continue. By its number,
-            # because without descriptors it cannot be looked up.
+            # The first process inside must be killed while it is still waiting, because it would take a closed pipe as the
+            # signal to continue. It is killed by PID, because looking it up needs a descriptor and there may be none left.
             if first:
                 process_tree.send(first, signal.SIGKILL)
             child.discard()
@@ -149,7 +151,7 @@ async def _start(program: str, confinement: Confinement) -> Confined:
 
 
 def _pipe(reads: ExitStack, writes: ExitStack) -> tuple[int, int]:
-    """A pipe whose ends are closed by those who have them."""
+    """Creates a pipe and registers each end with the stack that closes it."""
     reading, writing = os.pipe()
     reads.callback(close, reading)
     writes.callback(close, writing)
@@ -157,15 +159,15 @@ def _pipe(reads: ExitStack, writes: ExitStack) -> tuple[int, int]:
 
 
 def _hand_over(code: bytes, filtering: socket.socket) -> None:
-    """Gives bubblewrap the filter of system calls. Until it has the filter, and our go-ahead on the other descriptor that it
-    blocks on, it starts nothing, whichever of the two its version waits for first. If we are gone it gets an empty filter,
-    which it refuses. The end is signalled by shutting the socket down, not by closing it: a process that was forked in the
-    meantime would keep it open.
+    """Passes the system call filter to bubblewrap. It starts nothing before it has received both the filter and our
+    go-ahead on the block descriptor; which of the two it waits for first depends on its version. If this process is gone,
+    bubblewrap gets an empty filter and rejects it. The socket is shut down rather than closed, because a process forked
+    in the meantime would keep it open.
     """
     try:
         filtering.sendall(code)
         filtering.shutdown(socket.SHUT_WR)
-    except OSError:  # it has ended, and says why
+    except OSError:  # bubblewrap has exited and reports why
         pass
 
 
@@ -183,23 +185,25 @@ def _encoded(options: list[str], env: Mapping[str, str]) -> bytes:
         parts = [os.fsencode(option) for option in (*options, *variables)]
     except UnicodeEncodeError:
         parts = [b"\0"]
-    # NUL ends an option, and the text after it would be taken for the next one.
+    # NUL terminates an option; anything after it would be taken for the next option.
     if any(b"\0" in part for part in parts):
-        raise NotStarted("A variable or path holds a character that no process can be given.", fix="Remove it.")
+        raise NotStarted(
+            "A variable or path contains a character that cannot be passed to a process.", fix="Remove the character."
+        )
     return b"".join(part + b"\0" for part in parts)
 
 
 class _View:
-    """The file system of a process as bubblewrap's options. Each mount has a cost, so there are few of them."""
+    """The file system that a process sees, as options for bubblewrap. Each mount has a cost, so there are few of them."""
 
     def __init__(self, confinement: Confinement) -> None:
         self.options = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
         self.files: list[int] = []
-        """Descriptors of files that are copied in."""
+        """Descriptors of the files to copy in."""
         self._limits = confinement.limits
         if confinement.network:
             self.options.append("--share-net")
-        # Much of /proc belongs to root and is asked for nothing more: for root it would be the way out of here.
+        # Read-only because the kernel checks nothing but the owner for much of /proc: root could use it to break out.
         self.options += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
         self._scratch("/dev/shm")
         self.options += ["--remount-ro", "/dev"]
@@ -220,10 +224,10 @@ class _View:
         self.options += ["--remount-ro", "/", "--chdir", confinement.cwd]
 
     def _protect(self, confinement: Confinement, writable: list[str]) -> None:
-        """Puts nothing in the place of what is hidden, and what is fixed over itself, unchangeable. The folders on the
-        way become mounts as well: else both could be moved away with them.
+        """Covers hidden paths with /dev/null and mounts fixed paths read-only over themselves. The folders above them
+        become mounts as well; otherwise a path could be moved away together with its folder.
 
-        All of it in one order, from the outside in: a later mount covers whatever was mounted below it before.
+        All mounts are ordered from the outside in, because a later mount covers whatever was mounted below it before.
         """
         fixed = system_paths.fixed(confinement)
         hidden = system_paths.hidden(confinement)
@@ -245,13 +249,13 @@ class _View:
                     if lacks_descriptors(error):
                         close(*self.files)
                         raise
-                    continue  # it was there when we first looked
+                    continue  # it was deleted after the first check
                 target = str(self.files[-1])
             self.options += [part.way, target, part.path]
         return [part.path for part in parts]
 
     def _scratch(self, path: str) -> None:
-        """A place in memory that goes with the process, so it is bounded like memory."""
+        """Adds a folder in memory that disappears with the process. Its size is bounded, since it takes up memory."""
         size = ["--size", str(max(self._limits.memory // 4, 1 << 20))] if version() >= (0, 7) else []
         self.options += [*size, "--tmpfs", path]
 
@@ -268,7 +272,7 @@ def _between(path: str, places: list[str]) -> list[str]:
 
 
 class _Part(NamedTuple):
-    """How one path of the system gets into a view."""
+    """How one system path gets into a view."""
 
     way: str
     target: str
@@ -277,7 +281,7 @@ class _Part(NamedTuple):
 
 @cache
 def _system(network: bool, python: bool) -> tuple[_Part, ...]:
-    """The system's paths, without those below another one."""
+    """The system's paths, without those that are below another of them."""
     paths = sorted(_mountable(system_paths.readable(network=network, python=python)))
     outermost = [path for path in paths if not system_paths.within(path, [other for other in paths if other != path])]
     return tuple(_part(path, outermost) for path in outermost)
@@ -293,12 +297,12 @@ def _part(path: str, shown: list[str]) -> _Part:
 
 
 def _mountable(paths: Iterable[str]) -> set[str]:
-    """Without the paths of which a process has its own version: the system's would hide it."""
+    """Leaves out /proc and /dev: a process has its own, which the system's would cover."""
     return {path for path in paths if not system_paths.within(path, ("/proc", "/dev"))}
 
 
 async def _first(info: int, child: Child) -> int:
-    """The number of the first process inside, which waits for us now; all the others descend from it."""
+    """Returns the PID of the first process inside, which is now waiting for us; all the others descend from it."""
     said = b""
     while b"}" not in said:
         await _readable(info)
@@ -321,8 +325,8 @@ async def _readable(descriptor: int) -> None:
 
 
 def _let_go(first: int, released: int, limits: Limits, child: Child) -> tuple[int, int]:
-    """Sets the limits of the first process inside and lets it continue; returns the descriptors for noticing its end and
-    for ending it. Nothing must fail afterwards, so both are made before.
+    """Sets the limits of the first process inside and lets it continue; returns one descriptor for noticing its exit and
+    one for killing it. Both are opened first, because nothing may fail after the process continues.
     """
     held: list[int] = []
     try:
@@ -345,7 +349,7 @@ def _failed(child: Child) -> NotStarted:
     except BlockingIOError:
         said = ""
     return NotStarted(
-        f"bubblewrap could not start it: {said or 'it did not say why.'}",
+        f"bubblewrap could not start the process: {said or 'it gave no reason.'}",
         fix="Run `cuebook doctor` to see which sandboxes work here.",
     )
 
@@ -366,7 +370,7 @@ def _limit(pid: int, limits: Limits) -> None:
 
 @cache
 def _counts_by_namespace() -> bool:
-    """Whether the kernel counts a user's tasks in each namespace. Older ones count all that the user has anywhere."""
+    """Whether the kernel counts a user's tasks per namespace. Older kernels count all of the user's tasks together."""
     found = re.match(r"(\d+)\.(\d+)", os.uname().release)
     return found is not None and (int(found[1]), int(found[2])) >= (5, 14)
 
@@ -381,7 +385,7 @@ class _Wrapped:
         self.pid = child.pid
         self.stdin, self.stdout, self.stderr = child.streams
         self.overrun: Overrun | None = None
-        """Which limit it went beyond, if that ended it."""
+        """The limit whose violation ended it, if any."""
         self._code: int | None = None
         self._gone = asyncio.get_running_loop().create_future()
         on_exit(watching, self._gone)
@@ -403,7 +407,7 @@ class _Wrapped:
 
     async def wait(self) -> int:
         await asyncio.shield(self._child.ended)
-        # bubblewrap ends as soon as the command has; what the command left behind is ended only now.
+        # bubblewrap exits as soon as the command does; processes that the command left behind are killed only now.
         self.kill()
         await asyncio.shield(self._gone)
         WATCH.remove(self._watched)

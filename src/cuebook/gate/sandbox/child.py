@@ -1,6 +1,6 @@
 """A child process with three pipes: the common part of every sandbox that starts processes itself.
 
-It knows how a process is started and how its end is noticed, and nothing about how it is confined.
+It starts a process and notices its exit; confining the process is up to the sandbox.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Started(NamedTuple):
 def start(
     argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None, keep: Sequence[int] = (), name: str = ""
 ) -> Started:
-    """Starts a process in a session of its own, with the given environment and nothing else of ours; under another name,
-    if one is given. It opens no file, so it works in a thread that may open none.
+    """Starts a process in its own session, with only the given environment and under the given name, if any. It opens no
+    files, so it also works in a thread that is not allowed to open any.
     """
     theirs: list[int] = []
     ours: list[int] = []
@@ -60,7 +60,7 @@ def start(
         if lacks_descriptors(error):
             raise NoDescriptors from None
         raise NotStarted(
-            f"{argv[0]} could not be started ({error}).", fix="Check the program, and how much it is given."
+            f"{argv[0]} could not be started ({error}).", fix="Check the program and the size of its arguments."
         ) from None
     finally:
         close(*theirs)
@@ -68,7 +68,7 @@ def start(
 
 
 class Child:
-    """A process that is started here, or was started in another thread."""
+    """A child process, started here or in another thread."""
 
     def __init__(
         self,
@@ -91,16 +91,16 @@ class Child:
         self._process, self.streams = started
         self.pid = self._process.pid
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done as soon as the process has ended. It is a zombie until `reap`, so its number is still its own."""
+        """Done as soon as the process has exited. It stays a zombie until `reap`, so its PID cannot be reused yet."""
         self._notice()
 
     def reap(self) -> int:
-        """The exit code of a process that has ended, or minus the signal that ended it."""
+        """Returns the exit code of a process that has exited, or the negative number of the signal that ended it."""
         return self._process.wait()
 
     def discard(self) -> None:
-        """For a process that was not handed out: ends it and everything it started, and closes its pipes."""
-        process_tree.send(self.pid, signal.SIGSTOP)  # so that it cannot start another process meanwhile
+        """For a process that the caller never received: kills it and everything it started, and closes its pipes."""
+        process_tree.send(self.pid, signal.SIGSTOP)  # so that it cannot start more processes in the meantime
         self._await_stop()
         ended: set[int] = {self.pid}
         while more := [pid for pid in process_tree.below(self.pid) if pid not in ended]:
@@ -112,7 +112,7 @@ class Child:
         close(*self.streams)
 
     def _await_stop(self) -> None:
-        """A signal takes a moment: until the process has stopped, it may be starting another one."""
+        """Waits until the stop signal has taken effect: before that, the process may be starting another."""
         if hasattr(os, "waitid"):
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
@@ -122,7 +122,7 @@ class Child:
             return
         try:
             handle = os.pidfd_open(self.pid)
-        except OSError:  # there is no descriptor left
+        except OSError:  # there are no free descriptors
             self._notice_in_thread()
             return
         on_exit(handle, self.ended)
@@ -137,14 +137,14 @@ class Child:
                 self._process.wait()
             try:
                 loop.call_soon_threadsafe(_settle, self.ended)
-            except RuntimeError:  # the loop is closed, so nothing waits for it
+            except RuntimeError:  # the loop is closed, so nothing is waiting for the process
                 pass
 
         threading.Thread(target=work, name="cuebook-child", daemon=True).start()
 
 
 def on_exit(pidfd: int, done: asyncio.Future[None]) -> None:
-    """Settles the future once the process of the descriptor has ended; closes the descriptor."""
+    """Sets the future's result once the process behind the descriptor has exited; closes the descriptor."""
     loop = asyncio.get_running_loop()
 
     def over() -> None:

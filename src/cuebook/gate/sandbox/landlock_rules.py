@@ -1,6 +1,6 @@
-"""Landlock by its system calls: a list of paths that a thread, and everything it starts, is held to.
+"""Landlock through its system calls: restricts a thread, and everything it starts, to a list of paths.
 
-It also gives up root's privileges, which reach what no path leads to, such as devices and the network's settings.
+It also drops root's privileges, which reach beyond paths: to devices and network settings, for example.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 NEEDED = 6
-"""The version of Landlock with which signals and sockets without a path can be confined (Linux 6.12)."""
+"""The version of Landlock that can confine signals and sockets without a path (Linux 6.12)."""
 
-_CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same on every machine
+_CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same on every architecture
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_DEVICE = 1 << 6 | 1 << 11
@@ -30,7 +30,7 @@ WRITE = _ALL & ~_MAKE_DEVICE & ~_DEVICE_REQUESTS
 _TCP = 0b11
 _SOCKETS_WITHOUT_PATH_AND_SIGNALS = 0b11
 _NOT_LOGGED = 1
-"""Audit would note every process that `kill_all` does not reach."""
+"""The audit log would otherwise list every process that `_kill_all` cannot reach."""
 
 _NO_NEW_PRIVILEGES, _DROP_FROM_BOUNDS, _AMBIENT, _CLEAR_ALL = 38, 24, 47, 4
 _CAPABILITIES = 0x20080522
@@ -40,7 +40,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def version() -> int:
-    """The version of Landlock that the kernel offers; 0 if none."""
+    """The kernel's version of Landlock; 0 if it has none."""
     try:
         return _called(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(1))
     except OSError:
@@ -48,19 +48,19 @@ def version() -> int:
 
 
 class Hidden(NamedTuple):
-    """Paths that must stay out of reach although what is around them is open. By device and number, so that no other
-    name of the same leads there.
+    """Paths that must stay out of reach although the folders around them are accessible. They are identified by device
+    and inode, so that no other path to the same file works either.
     """
 
     themselves: frozenset[tuple[int, int]]
     around: frozenset[tuple[int, int]]
     """All folders above them."""
     folders: bool
-    """Whether some are folders: whoever may list a folder may list what is in it."""
+    """Whether some are folders: permission to list a folder extends to the folders in it."""
 
 
 def hidden(paths: Iterable[str]) -> Hidden:
-    """`paths` are real paths, without links."""
+    """`paths` must not contain symbolic links."""
     themselves, around, folders = set(), set(), False
     for path in paths:
         try:
@@ -74,11 +74,11 @@ def hidden(paths: Iterable[str]) -> Hidden:
 
 
 class WritableAroundHidden(Exception):
-    """Landlock cannot take a path out of a folder that may be changed: it could be moved, and others put in its place."""
+    """Landlock cannot protect a path in a writable folder: the path could be moved and replaced."""
 
 
 class Ruleset:
-    """Rules that are collected before `restrict` applies them."""
+    """Collects rules until `restrict` applies them."""
 
     def __init__(self, hidden: Hidden, *, network: bool) -> None:
         self._hidden = hidden
@@ -89,8 +89,8 @@ class Ruleset:
         os.close(self._descriptor)
 
     def allow(self, path: str, access: int) -> None:
-        """Allows access to a path and everything below it, except for what is hidden. A link is not followed, and a
-        path that does not exist is left out.
+        """Allows access to a path and everything below it, except for hidden paths. Links are not followed, and paths
+        that do not exist are skipped.
         """
         try:
             opened = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -111,7 +111,7 @@ class Ruleset:
             os.close(opened)
 
     def _allow_around_hidden(self, path: str, opened: int, access: int) -> None:
-        """What is in the folder now is allowed one by one, so files that are made later stay out of reach."""
+        """Allows the folder's current entries one by one, so files created later stay out of reach."""
         if not self._hidden.folders:
             self._add(opened, access & _LIST)
         try:
@@ -127,8 +127,8 @@ class Ruleset:
         )
 
     def restrict(self) -> None:
-        """Applies the rules to this thread and everything it starts, and takes all privileges from both. Nothing can undo
-        it. From here on the thread can open no other files.
+        """Applies the rules to this thread and everything it starts, and drops all their privileges. This cannot be
+        undone. From here on, the thread cannot open any other files.
         """
         _controlled(_NO_NEW_PRIVILEGES, 1)
         _drop_capabilities()
@@ -137,13 +137,16 @@ class Ruleset:
 
 
 def _drop_capabilities() -> None:
-    """None is left, and since there can be no new privileges, none comes back when a program is executed as root."""
+    """Drops all capabilities. With no_new_privs set, executing a program as root does not bring them back."""
     _controlled(_AMBIENT, _CLEAR_ALL)
     for capability in range(_MOST_CAPABILITIES):
         try:
             _controlled(_DROP_FROM_BOUNDS, capability)
         except OSError as error:
-            if error.errno in (errno.EPERM, errno.EINVAL):  # it has no privileges to begin with, or there are no more
+            if error.errno in (
+                errno.EPERM,
+                errno.EINVAL,
+            ):  # the thread is unprivileged, or this was the last capability
                 break
             raise
     if _libc.capset(struct.pack("=Ii", _CAPABILITIES, 0), bytes(2 * 3 * 4)):

@@ -1,7 +1,7 @@
 """Limits on running processes, enforced from outside: resource limits of one process, and the size of a whole tree.
 
 The kernel's own limits apply to one process each, and some of them not to root; `Watched` counts a whole tree. It
-checks a few times a second, so it bounds what a tree can take, but not to the last byte.
+checks a few times a second, so a tree can briefly exceed its limits.
 """
 
 from __future__ import annotations
@@ -19,37 +19,39 @@ from cuebook.kernel.ports import Limits
 
 
 def hard_memory(limits: Limits) -> int:
-    """The memory that one process may reserve. More than it may use: threads reserve stacks that they never touch."""
+    """The memory that one process may reserve. It is more than the process may use, since threads reserve stacks that they
+    never touch.
+    """
     return 2 * limits.memory
 
 
 def lower(pid: int, what: int, most: int) -> None:
-    """Lowers a limit of another process, unless it is lower already. `ProcessLookupError` if it is gone."""
+    """Lowers another process's limit, unless it is lower already. Raises `ProcessLookupError` if the process is gone."""
     _, hard = resource.prlimit(pid, what)
     resource.prlimit(pid, what, lowered(what, most, hard))
 
 
 def lowered(what: int, most: int, hard: int) -> tuple[int, int]:
-    """The limit as it can be set, which is warned about, and the one above it, where there is no more."""
+    """Returns the soft and the hard limit to set, given the present hard limit."""
     allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    # The time on the processor is first warned about, then enforced.
+    # At the soft CPU limit, a process gets a signal that it can handle; at the hard limit, it is killed.
     return allowed, allowed + 1 if what == resource.RLIMIT_CPU and allowed != hard else allowed
 
 
 TAG = 15
-"""RLIMIT_RTTIME. It never comes into effect at such values, children inherit it, and it can be kept from being changed:
-so its value tells to which command a process belongs, whatever the process does to hide.
+"""RLIMIT_RTTIME. It has no effect at such high values, children inherit it, and a filter can keep processes from changing
+it, so its value shows which command a process belongs to, whatever the process does to hide.
 """
 _TAGS = 1 << 62
 
 
 def new_tag() -> int | None:
-    """A value for one command. None where the limit is taken, as within a command that has one."""
+    """Returns a tag for one command, or None if the limit is already in use, as inside a tagged command."""
     return None if resource.getrlimit(TAG)[1] != resource.RLIM_INFINITY else _TAGS + secrets.randbelow(_TAGS)
 
 
 def tagged(tag: int) -> list[int]:
-    """The processes with a tag."""
+    """Returns the processes that have the tag."""
     return [pid for entry in os.listdir("/proc") if entry.isdigit() and _tag_of(pid := int(entry)) == tag]
 
 
@@ -66,7 +68,7 @@ _COUNTS = 3
 
 
 class Watched:
-    """One tree of processes, and the action when it takes too much."""
+    """A process tree, and what to do when it exceeds a limit."""
 
     def __init__(
         self, root: int, limits: Limits, overrun: Callable[[Overrun], None], *, spare: int = 0, tag: int | None = None
@@ -77,14 +79,14 @@ class Watched:
         self._limits = limits
         self._overrun = overrun
         self._spare = spare
-        """Processes that are the sandbox's own."""
+        """The number of processes that belong to the sandbox itself."""
         self._since = time.monotonic()
         self.due = self._since + 0.02
         self._looking = threading.Lock()
         self._tree = 0
         """The number of processes below the root at the last check, including zombies."""
         self._seen: dict[int, str] = {}
-        """Every process that was ever found in the tree, with its start time: an orphaned one is no longer below the root."""
+        """Every process found in the tree so far, with its start time. Orphaned processes are no longer below the root."""
 
     def look(self) -> None:
         pids = self._members()
@@ -97,21 +99,20 @@ class Watched:
         self.due = now + (0.02 if age < 1 else 0.1 if age < 10 else 0.5)
 
     def _holds_too_much(self, pids: list[int]) -> bool:
-        """A page that moves between two of them while they are counted, since one begins or ends, counts twice: so it
-        must be too much each time.
+        """A page can be counted twice if a process starts or exits during the count, so several counts in a row must
+        exceed the limit.
         """
         return all(process_tree.fair_memory(pids) > self._limits.memory for _ in range(_COUNTS))
 
     def leftovers(self) -> list[int]:
-        """Those of the tree that are still there, its root left out."""
+        """The processes of the tree that are still running, except the root."""
         return [pid for pid in self._members() if pid != self.root]
 
     def _members(self) -> list[int]:
         with self._looking:
-            # A root that has ended has nothing below it any more, and its number may be another's by now.
-            self._born = self._born or process_tree.born(
-                self.root
-            )  # it could not be looked at before: no descriptor was left
+            # Nothing is left below a root that has exited, and its PID may belong to another process by now.
+            # The start time is missing if there was no free descriptor to read it with.
+            self._born = self._born or process_tree.born(self.root)
             living = process_tree.born(self.root) == self._born
             below = process_tree.below(self.root, self._limits.processes + self._spare) if living else []
             self._tree = len(below)
@@ -122,15 +123,15 @@ class Watched:
             return list(self._seen)
 
     def _hiding(self) -> list[int]:
-        """The members of the tree wherever they are now, if they are tagged."""
+        """The tagged processes, wherever they are now; none if there is no tag."""
         try:
             return [] if self._tag is None else tagged(self._tag)
-        except OSError:  # no descriptor is left
+        except OSError:  # there are no free descriptors
             return []
 
 
 class Watch:
-    """One thread for all trees of this process. It sleeps while there are none."""
+    """Checks all trees of this process in one thread, which sleeps while there are none."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

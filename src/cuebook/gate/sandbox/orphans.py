@@ -1,8 +1,8 @@
-"""Orphaned processes of a Cuebook that was killed: a mark names their owner, and the next Cuebook ends them.
+"""Kills processes left running by a Cuebook process that was killed; a mark on each identifies its owner.
 
-bubblewrap ends with us once it is set up, and so does a command in Landlock; what that one started, either of them in the
-few milliseconds before, and commands without a sandbox are ended by nothing else. It searches /proc, and finds nothing
-where there is none.
+The kernel kills bubblewrap, and a command in Landlock, together with us. Nothing else kills the processes that a command
+in Landlock started, a sandbox that was still being set up, or a command without a sandbox. The search uses /proc and finds
+nothing on systems without it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from cuebook.gate.sandbox import process_tree
 from cuebook.system.process import namespace, surely_gone
 
 NAME = "cuebook-sandbox"
-"""The name of such a process, followed by its owner."""
+"""The process name of bubblewrap, to which the owner is appended."""
 MARK = "CUEBOOK_PROCESS"
-"""An environment variable of processes outside of bubblewrap and their children: the owner, and a random part."""
+"""An environment variable of processes outside bubblewrap and their children: the owner, and a random part."""
 
 _LOOKS = 20
 _PATIENCE = 2_000
-"""Milliseconds in which a killed process is gone, unless the system delays it."""
+"""How many milliseconds to wait for a killed process to disappear."""
 
 log = logging.getLogger("cuebook")
 
@@ -35,19 +35,19 @@ _MARKED = re.compile(rb"(?:^|\0)CUEBOOK_PROCESS=(\d+)\.(\d+)\.(\d+)\.")
 
 
 def owner() -> str:
-    """Us, by what numbers count in here, our number, and when we began."""
+    """Identifies this process by its namespaces, PID and start time."""
     return _owner(os.getpid())
 
 
 def mark() -> str:
-    """A value of the variable, for one process and what it starts."""
+    """Returns a value of the variable for one process and everything it starts."""
     return f"{owner()}.{secrets.token_hex(16)}"
 
 
 def end() -> list[int]:
-    """Ends all processes whose owner is gone. Returns their pids.
+    """Kills all processes whose owner is gone. Returns their PIDs.
 
-    It searches again until nothing is left: a process may start another one during the search.
+    It repeats the search until nothing is left, because a process may start another during the search.
     """
     found: list[int] = []
     for _ in range(_LOOKS):
@@ -63,22 +63,22 @@ def _end_once() -> list[int]:
         return []
     try:
         others = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-    except OSError as error:  # no run fails because the search failed
+    except OSError as error:  # a failed search must not fail a run
         log.warning("Cannot search for processes that a killed Cuebook left running: %s.", error)
         return []
-    return [pid for pid in others if pid != os.getpid() and _ended(pid)]  # we may be what another one started
+    return [pid for pid in others if pid != os.getpid() and _ended(pid)]  # another Cuebook may have started this one
 
 
 async def clear() -> None:
-    """The same in a background thread."""
+    """Does the same in a background thread."""
     try:
         await asyncio.to_thread(end)
-    except RuntimeError as error:  # no thread can be had
-        log.warning("No search for processes that a killed Cuebook left running: %s.", error)
+    except RuntimeError as error:  # no thread can be started
+        log.warning("Cannot search for processes that a killed Cuebook left running: %s.", error)
 
 
 async def clear_once() -> None:
-    """Runs before this process starts its first one: a repeated command must not run next to its orphaned first attempt."""
+    """Runs before this process starts its first child: a retried command must not run next to its orphaned first attempt."""
     global _cleared
     if _cleared != os.getpid():
         await clear()
@@ -86,7 +86,7 @@ async def clear_once() -> None:
 
 
 _cleared = 0
-"""The process in which that was done: another one may have been forked from it."""
+"""The PID of the process that did so; a process forked from it must do so itself."""
 
 
 def _ended(pid: int) -> bool:
@@ -97,7 +97,7 @@ def _ended(pid: int) -> bool:
     except OSError:
         return False
     try:
-        if not _is_stray(pid):  # its number may have been given to another before we held it
+        if not _is_stray(pid):  # its PID may have been reused before the descriptor was opened
             return False
         signal.pidfd_send_signal(handle, signal.SIGKILL)
         over = select.poll()
@@ -130,5 +130,5 @@ def _owner(pid: int) -> str:
 
 
 def _space() -> str:
-    """The host that pids and start times refer to."""
+    """The namespaces that PIDs and start times refer to."""
     return namespace("pid") + namespace("time")

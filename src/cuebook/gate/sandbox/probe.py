@@ -1,6 +1,6 @@
-"""Finds out what a sandbox really stops, by running a small process in it that tries to get out.
+"""Finds out what a sandbox really prevents, by running a small process in it that tries to break out.
 
-It believes nothing that a library or a kernel says about itself.
+It does not rely on what a library or the kernel claims about itself.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.ports import Confinement, Limits, Sandbox
 
 _SECONDS = 30.0
-_MUST_HOLD = ("reading outside", "writing outside", "the network")
+_MUST_HOLD = ("reading files outside", "writing files outside", "network access")
 
-# Run inside. Prints what could be done; what it changed is looked for from outside, since what looks like the same
-# place may be another one in there.
+# Runs inside and prints which attempts succeeded. Changes are checked from outside, since the same path may lead to a
+# different place inside.
 _ATTEMPTS = """
 import json, os, socket, sys
 outside, port = sys.argv[1], int(sys.argv[2])
@@ -39,10 +39,10 @@ def connect():
         it.settimeout(5)
         it.connect(("127.0.0.1", port))
 attempt("writing within", lambda: open("within", "w").close())
-attempt("reading outside", lambda: open(outside).close())
+attempt("reading files outside", lambda: open(outside).close())
 attempt("-", lambda: open(outside + ".new", "w").close())
 attempt("-", lambda: os.chmod(outside, 0o640))
-attempt("the network", connect)
+attempt("network access", connect)
 attempt("seeing that files outside exist", lambda: os.stat(outside))
 print(json.dumps(done))
 """
@@ -82,13 +82,13 @@ async def _tried(name: str, sandbox: Sandbox, problem: str) -> Probe:
             port = server.sockets[0].getsockname()[1]
             done = await asyncio.wait_for(_attempts(sandbox, Path(folder), port), _SECONDS)
     except TimeoutError:
-        return Probe(name, False, "It could not be tried: a process in it did not come to an end.")
+        return Probe(name, False, "It could not be tried: a process in it did not exit.")
     except (CuebookError, ValueError) as error:
         return Probe(name, False, f"It could not be tried: {error}")
     finally:
         server.close()
         await server.wait_closed()
-    return _verdict(name, {*done, *(["the network"] if hits else [])})
+    return _verdict(name, {*done, *(["network access"] if hits else [])})
 
 
 async def _attempts(sandbox: Sandbox, folder: Path, port: int) -> list[str]:
@@ -110,7 +110,7 @@ async def _attempts(sandbox: Sandbox, folder: Path, port: int) -> list[str]:
         said = os.read(process.stdout, 65_536)
         if code != 0 or not said:
             why = os.read(process.stderr, 2_000).decode("utf-8", "replace").strip()
-            raise ValueError(f"the process ended with {code}. {why}".strip())
+            raise ValueError(f"the process exited with code {code}. {why}".strip())
     finally:
         process.kill()
         close(process.stdin, process.stdout, process.stderr)
@@ -118,7 +118,7 @@ async def _attempts(sandbox: Sandbox, folder: Path, port: int) -> list[str]:
     if outside.stat().st_mode & 0o777 == 0o640:
         done.append(_CHMOD)
     if outside.with_name("outside.new").exists():
-        done.append("writing outside")
+        done.append("writing files outside")
     return done
 
 

@@ -1,6 +1,6 @@
-"""Inspects processes and their children through /proc. Where there is none, it finds nothing and says so.
+"""Inspects processes and their children through /proc; without /proc, it finds nothing, and `visible` is false.
 
-It only inspects and signals by pid; what may run, and for how long, is decided elsewhere.
+It only inspects and signals processes by PID; what may run, and for how long, is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ def visible() -> bool:
 
 
 def born(pid: int) -> str:
-    """When a process started, which tells it from a later one of the same number; '' for one that is gone."""
+    """When a process started, which distinguishes it from a later process with the same PID; '' if it is gone."""
     fields = state_of(pid)
     return "" if not fields or fields[0] in ("Z", "X") else fields[19]
 
 
 def below(root: int, most: int = 100_000) -> list[int]:
-    """The processes that descend from `root`, itself first. Stops looking once it has found more than `most`."""
+    """Returns `root` and its descendants, `root` first. Stops once it has found more than `most`."""
     found, at = [root], 0
     while at < len(found) <= most:
         found.extend(_children(found[at]))
@@ -36,17 +36,17 @@ def below(root: int, most: int = 100_000) -> list[int]:
 
 
 def memory(pids: Iterable[int]) -> int:
-    """Bytes that processes hold for themselves. What several share is counted for each, so it may be too much."""
+    """Bytes of memory that processes use. Shared pages are counted once per process, so the sum may be too high."""
     return sum(_of_status(pid) for pid in pids)
 
 
 def fair_memory(pids: Iterable[int]) -> int:
-    """The same with each shared page counted once. Slower, for when the other figure looks like too much."""
+    """The same, but counting each shared page once. It is slower, so it only confirms a `memory` that is too high."""
     return sum(_of_rollup(pid) for pid in pids)
 
 
 def marked(mark: str) -> list[int]:
-    """The processes that have `mark`, as in `NAME=value`, in the environment they were started with."""
+    """Returns the processes that were started with `mark`, such as `NAME=value`, in their environment."""
     wanted = b"\0" + mark.encode() + b"\0"
     here = os.getpid()
     found = []
@@ -70,7 +70,7 @@ def send(pid: int, number: signal.Signals) -> None:
 
 
 def bury(pid: int) -> None:
-    """Reaps an ended process that we inherited because its parent is gone: the first process of a container inherits all
+    """Reaps an exited process that we inherited because its parent is gone: the first process of a container inherits all
     orphans, and nothing else would reap them. Does nothing for a process that is not our child.
     """
     try:
@@ -105,7 +105,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _children_by_parent(parent: int) -> list[int]:
-    """For systems that do not list children: every process is asked for its parent."""
+    """For systems that do not list children: checks the parent of every process."""
     pids = [int(entry) for entry in os.listdir(_PROC) if entry.isdigit()]
     return [pid for pid in pids if (fields := state_of(pid)) and fields[1] == str(parent)]
 

@@ -1,8 +1,8 @@
-"""The system calls that confined processes are refused, as filters that the kernel understands.
+"""Seccomp filters that deny certain system calls to confined processes.
 
-Namespaces already keep a process in bubblewrap from files, processes and the network. What is left are doors that no
-namespace closes: the hypervisor's sockets, the keyrings of the session, and parts of the kernel that have often been
-broken into. A process in Landlock has no namespaces of its own, so its filter refuses more.
+Namespaces already keep a process in bubblewrap away from files, other processes and the network. The filter blocks what
+namespaces do not: the hypervisor's sockets, the session's keyrings, and parts of the kernel that have often been
+exploited. A process in Landlock has no namespaces of its own, so its filter blocks more.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ _X32 = 0x40000000
 
 _NEW_NAMESPACES = 0x7E020000
 _SIBLING = 0x8000
-"""CLONE_PARENT: the new process would be ours, and not below the one that is watched."""
+"""CLONE_PARENT: the new process would be our child instead of a descendant of the watched process."""
 _KIND = 0xF
 """The bits of a socket's type that are not flags."""
 _CONNECTED = (socket.SOCK_STREAM, 5)
-"""5 is SOCK_SEQPACKET, which not every system has."""
+"""5 is SOCK_SEQPACKET, which Python does not define on every system."""
 _TERMINAL_INPUT = (0x5412, 0x541C)
 """Requests that put characters into a terminal as if they had been typed."""
 _FILE_ATTRIBUTES = (
-    *(0x40086602, 0x40046602, 0x401C5820),  # FS_IOC_SETFLAGS, the same of 32 bits, FS_IOC_FSSETXATTR
+    *(0x40086602, 0x40046602, 0x401C5820),  # FS_IOC_SETFLAGS, its 32-bit version, FS_IOC_FSSETXATTR
     *(0x40087602, 0x40086604, 0x40806685),  # FS_IOC_SETVERSION, EXT4_IOC_SETVERSION, FS_IOC_ENABLE_VERITY
     *(0x800C6613, 0x40047211),  # FS_IOC_SET_ENCRYPTION_POLICY, FAT_IOCTL_SET_ATTRIBUTES
 )
-"""Requests that change the attributes of a file, for which it is enough to have opened it for reading."""
+"""Requests that change the attributes of a file that may have been opened only for reading."""
 _SUBVOLUMES = (
     *(0x50009401, 0x50009417, 0x5000940E, 0x50009418),  # BTRFS_IOC_SNAP_CREATE, SUBVOL_CREATE, each in two versions
     *(0x5000940F, 0x5000943F, 0x4008941A, 0xC0C89425),  # BTRFS_IOC_SNAP_DESTROY in two, SUBVOL_SETFLAGS, SET_RECEIVED
 )
-"""Requests that make, remove or change folders of btrfs, for which it is enough to have opened the one around it."""
+"""Requests that create, remove or change btrfs subvolumes, given any descriptor of the folder around them."""
 _FAMILIES = (socket.AF_INET, socket.AF_INET6, 16)
-"""16 is netlink, by which a process learns the addresses of the machine it is on."""
+"""16 is netlink, through which a process learns the machine's addresses."""
 
 _MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _SAME = {
@@ -82,7 +82,7 @@ _SHARED: dict[str, dict[str, int]] = {
         "setpriority": 140, "ioprio_set": 30, "process_madvise": 440, "file_setattr": 469,
     },
 }  # fmt: skip
-"""Calls that reach what all processes of a user share. Landlock does not check them."""
+"""Calls that access resources shared by all of a user's processes. Landlock does not check them."""
 _OF_A_PROCESS: dict[str, dict[str, int]] = {
     "x86_64": {
         "prlimit64": 302, "sched_setaffinity": 203, "sched_setattr": 314, "sched_setparam": 142,
@@ -93,8 +93,8 @@ _OF_A_PROCESS: dict[str, dict[str, int]] = {
         "sched_setscheduler": 119, "migrate_pages": 238, "move_pages": 239,
     },
 }  # fmt: skip
-"""Calls about the process that the first argument names, 0 for the caller. Without a filter, a process could set limits
-and priorities of ours: one dies of RLIMIT_CPU as surely as of a signal.
+"""Calls that change the process whose PID is the first argument, 0 for the caller. Without a filter, a process could change
+our limits and priorities, and RLIMIT_CPU kills as surely as a signal.
 """
 _ATTRIBUTES: dict[str, dict[str, int]] = {
     "x86_64": {
@@ -109,7 +109,7 @@ _ATTRIBUTES: dict[str, dict[str, int]] = {
         "fchmodat2": 452, "setxattrat": 463, "removexattrat": 466,
     },
 }  # fmt: skip
-"""Calls that change mode, owner, times or attributes of a file. They take a path, which Landlock does not check."""
+"""Calls that change the mode, owner, times or attributes of a file. Landlock does not check them."""
 _CLONE3 = 435
 _CALLS = {
     "x86_64": {"clone": 56, "socket": 41, "socketpair": 53, "ioctl": 16, "prlimit64": 302, "setrlimit": 160},
@@ -119,10 +119,10 @@ _CALLS = {
 
 @cache
 def filter_for(network: bool) -> bytes | None:
-    """The filter for this machine, or None for a machine whose numbers are not known here.
+    """The filter for this machine, or None if its system call numbers are unknown.
 
-    Where the network is the machine's own, so are the sockets without a path that its programs listen on: then a
-    process gets no local sockets at all, except for connected pairs.
+    A process that shares the machine's network could also reach the pathless sockets that other programs listen on.
+    It therefore gets no local sockets at all, except for connected pairs.
     """
     machine = platform.machine()
     if machine not in _MACHINES:
@@ -135,7 +135,7 @@ def filter_for(network: bool) -> bytes | None:
 def filter_for_landlock(*, network: bool, reads_only: bool) -> bytes | None:
     """The filter for a process that shares all namespaces with us, or None as above.
 
-    It gets no local sockets, because Landlock lets it connect to every one that has a path.
+    It blocks local sockets, because Landlock does not restrict connections to sockets that have a path.
     """
     machine = platform.machine()
     if machine not in _MACHINES:
@@ -164,14 +164,14 @@ def _filter(
     code = _beginning(machine)
     for number in sorted(refused.values()):
         code += _if(_EQUAL, number, _error(errno.EPERM))
-    # Its arguments lie in memory, where no filter can read them; C libraries fall back to `clone`.
+    # The arguments of `clone3` are in memory, where no filter can read them; C libraries fall back to `clone`.
     code += _if(_EQUAL, _CLONE3, _error(errno.ENOSYS))
     code += _for_call(calls["clone"], 0, _if(_ANY_OF, clone, _error(errno.EPERM)))
     code += _for_call(calls["ioctl"], 1, _refusals(ioctls))
     known = [step for family in families for step in _if(_EQUAL, family, _ALLOW)]
     code += _for_call(calls["socket"], 0, [*known, _step(_RETURN, _error(errno.EAFNOSUPPORT))])
     if socket.AF_UNIX not in families:
-        # One of a pair that sends datagrams can send them to any address. Streams and sequences stay connected.
+        # A datagram socket of a pair can send to any address. Stream and seqpacket sockets stay connected.
         lasting = [step for kind in _CONNECTED for step in _if(_EQUAL, kind, _ALLOW)]
         others = _step(_RETURN, _error(errno.EPERM))
         code += _for_call(calls["socketpair"], 1, [_step(_AND, _KIND), *lasting, others])
@@ -179,7 +179,7 @@ def _filter(
 
 
 def _own_process_only(machine: str) -> list[bytes]:
-    """Refuses to set anything of other processes, and the limit that a process is recognised by."""
+    """Denies changing other processes, and the limit that identifies a process's command."""
     calls = _CALLS[machine]
     code = _for_call(calls["setrlimit"], 0, _if(_EQUAL, TAG, _error(errno.EPERM)))
     for number in sorted(_OF_A_PROCESS[machine].values()):
@@ -189,7 +189,7 @@ def _own_process_only(machine: str) -> list[bytes]:
 
 
 def _keep_tag() -> list[bytes]:
-    """Steps about `prlimit64` with new values, which lie where its third argument points to."""
+    """Denies `prlimit64` for the tag if it sets a new value, that is, if its third argument is not null."""
     sets = [
         step
         for half in (0, 4)
@@ -199,7 +199,7 @@ def _keep_tag() -> list[bytes]:
 
 
 def install(code: bytes) -> None:
-    """Puts a filter on this thread and on everything that it starts. Nothing can take it off again."""
+    """Applies a filter to this thread and everything it starts. The filter cannot be removed."""
     held = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("@HP", len(code) // len(_step(0, 0)), ctypes.addressof(held))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -212,7 +212,7 @@ _SET_FILTER, _BY_PROGRAM = 22, ctypes.c_ulong(2)
 
 
 def _beginning(machine: str) -> list[bytes]:
-    """Ends a process that calls in the way of another machine; what follows is about the number of a call of this one."""
+    """Kills a process that makes system calls for another architecture, then loads the number of the system call."""
     code = [_step(_LOAD, _ARCHITECTURE), *_unless(_EQUAL, _MACHINES[machine], _KILL), _step(_LOAD, _NUMBER)]
     return [*code, *(_if(_AT_LEAST, _X32, _error(errno.ENOSYS)) if machine == "x86_64" else ())]
 
@@ -238,7 +238,7 @@ def _unless(test: int, value: int, result: int) -> list[bytes]:
 
 
 def _for_call(number: int, argument: int, then: list[bytes]) -> list[bytes]:
-    """Steps about one argument of one call; what they leave undecided is allowed."""
-    low = _ARGUMENTS + 8 * argument  # both machines keep the low half first
+    """Steps that check one argument of one system call; calls that pass the checks are allowed."""
+    low = _ARGUMENTS + 8 * argument  # both architectures are little-endian
     body = [_step(_LOAD, low), *then, _step(_RETURN, _ALLOW)]
     return [_step(_EQUAL, number, 0, len(body)), *body]

@@ -1,7 +1,8 @@
 """The paths that every confined process may read: the system's programs, libraries, and the few files they need.
-A confined Python function gets only the libraries.
+A confined Python function can read only the libraries.
 
-No files of a user are included, and of /etc only those named here: much of the rest is secret, and root can read it all.
+No user files are included, and only the files of /etc that are listed here: much of the rest is secret, and root can read
+it all.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _FOR_PYTHON = ("/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo")
 
 @cache
 def readable(*, network: bool, python: bool = False) -> tuple[str, ...]:
-    """Paths that exist, the running Python's among them: tools are often written in it."""
+    """Returns the paths that exist, including those of the running Python: many tools are written in Python."""
     if python:
         own = [os.path.join(sys.base_prefix, name) for name in ("lib", "lib64")]
         return tuple(existing([*_LIBRARIES, *_FOR_PYTHON, *own]))
@@ -49,12 +50,12 @@ def readable(*, network: bool, python: bool = False) -> tuple[str, ...]:
 
 
 def existing(paths: Iterable[str]) -> list[str]:
-    """Each path that exists once, together with the place it leads to by links."""
+    """Returns each existing path once, together with the path that its links resolve to."""
     return list(dict.fromkeys(one for path in paths for one in _ends_of(path)))
 
 
 def _ends_of(path: str) -> tuple[str, ...]:
-    """A path that exists and where it leads to. Of the system's own it is looked up once: they are in each list."""
+    """Returns an existing path and its real path. System paths are cached, since they are in every list."""
     known = _known.get(path)
     if known is not None:
         return known
@@ -82,7 +83,7 @@ def writable(confinement: Confinement) -> list[str]:
 
 
 def fixed(confinement: Confinement) -> list[str]:
-    """The real paths that a process may not change although they are within a folder that it may change."""
+    """The real paths that a process must not change although they are in a folder that it may change."""
     changeable = writable(confinement) if confinement.fixed else []
     found: dict[str, None] = {}
     for path in confinement.fixed:
@@ -90,8 +91,8 @@ def fixed(confinement: Confinement) -> list[str]:
         link = _link_within(os.path.abspath(path), changeable)
         if link:
             raise NotStarted(
-                f"{link} is a link in a folder that a command may change, and {path} must not be changed.",
-                fix="Put a real folder in the place of the link, or move it out of the workspace.",
+                f"{path} must not be changed, but {link} is a link in a folder that commands may change.",
+                fix="Replace the link with a real folder, or move it out of the workspace.",
             )
         if os.path.exists(real) and within(real, changeable):
             found.setdefault(real)
@@ -99,15 +100,15 @@ def fixed(confinement: Confinement) -> list[str]:
 
 
 def hidden(confinement: Confinement) -> list[str]:
-    """The real paths of what a process may neither read nor change: also a second name of such a file (a hard link) in
-    what the process could otherwise reach.
+    """The real paths of files that a process may neither read nor change, including other names (hard links) of such a
+    file wherever the process could otherwise reach them.
     """
     found = [os.path.realpath(path) for path in existing(confinement.hidden)]
     linked = [status for status in map(_status, found) if stat.S_ISREG(status.st_mode) and status.st_nlink > 1]
     if linked:
         others = {(status.st_dev, status.st_ino) for status in linked}
         places = existing((*confinement.writable, *confinement.readable))
-        # Links cannot cross from one file system to another.
+        # Hard links cannot cross file systems.
         devices = {status.st_dev for status in linked}
         found += _names_of(others, [place for place in places if _status(place).st_dev in devices])
     return list(dict.fromkeys(found))
@@ -125,18 +126,18 @@ def _status(path: str) -> os.stat_result:
 
 
 def _names_of(wanted: set[tuple[int, int]], places: Iterable[str]) -> list[str]:
-    """The paths below some places that lead to one of the wanted files, each given by device and number."""
+    """The paths below some places that lead to one of the wanted files, each identified by device and inode."""
     found, left, waiting = [], _MOST_LOOKED_AT, list(places)
     while waiting:
         try:
             entries = list(os.scandir(waiting.pop()))
-        except OSError:  # a file by itself, or a folder that cannot be read here, nor by a command of ours
+        except OSError:  # a file, or a folder that neither we nor our commands can read
             continue
         left -= len(entries)
         if left < 0:
             raise NotStarted(
-                "The store of runs has another name (a hard link), and there are too many files to look for it in.",
-                fix="Remove the link: `find . -samefile` with the path of the store finds it.",
+                "The store of runs has another name (a hard link), and there are too many files to search for it.",
+                fix="Find the link with `find . -samefile` and the path of the store, and remove it.",
             )
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -152,7 +153,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _link_within(path: str, places: list[str]) -> str:
-    """The first link on the way to a path that could be replaced by another one; None if there is none."""
+    """The first link in a path that could be replaced by another link; empty if there is none."""
     parts = path.split(os.sep)
     for depth in range(2, len(parts) + 1):
         step = os.sep.join(parts[:depth])
@@ -165,14 +166,14 @@ def _some(paths: Iterable[str]) -> list[str]:
     found = existing(paths)
     if "/" in found:
         raise NotStarted(
-            "A process was to be let at the whole file system.",
-            fix="Choose a folder as the workspace, and name folders.",
+            "A process would have access to the whole file system.",
+            fix="Choose a folder other than / as the workspace, and allow access only to other folders than /.",
         )
     return found
 
 
 def within(path: str, roots: Iterable[str]) -> bool:
-    """Whether a path is one of the roots or below one."""
+    """Whether a path is one of the roots or below one of them."""
     for root in roots:
         if path.startswith(root) and (path == root or root.endswith("/") or path[len(root)] == "/"):
             return True

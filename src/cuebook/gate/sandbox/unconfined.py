@@ -1,7 +1,7 @@
-"""No sandbox: a process in its own process group, with limits and a clean environment, and otherwise unrestricted.
+"""No sandbox: a process in its own process group, with limits and a clean environment, but otherwise unrestricted.
 
-Only an explicit setting selects it. It works wherever there is a shell; processes that left the group are searched for
-afterwards.
+Only an explicit setting selects it. It works wherever there is a shell. Processes that have left the group are found and
+killed afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cuebook.kernel.ports import Confined, Confinement, Limits, SandboxName
 _SWEEPS = 200
 _BETWEEN_SWEEPS = 0.01
 
-# A shell sets its own limits before it becomes the program, so that no part of the program runs without them.
+# The shell sets its own limits before it executes the program, so that no part of the program runs without them.
 _LIMITED = """
 ulimit -c 0 2>/dev/null || :
 ulimit -t "$1" 2>/dev/null || :
@@ -63,7 +63,7 @@ class _Free:
         self.pid = child.pid
         self.stdin, self.stdout, self.stderr = child.streams
         self.overrun: Overrun | None = None
-        """Which limit it went beyond, if that ended it."""
+        """The limit whose violation ended it, if any."""
         self._code: int | None = None
         self._ending = threading.Lock()
         self._signalled: set[int] = set()
@@ -91,9 +91,9 @@ class _Free:
         return self._code
 
     def _sweep(self) -> bool:
-        """Ends the group and all processes that are known to come from it; returns whether any was left."""
+        """Kills the group and all processes known to come from it; returns whether any were left."""
         with self._ending:
-            # Once it is reaped, its number may be another's.
+            # Once the process is reaped, its PID may belong to another process.
             if self._code is not None:
                 return False
             process_tree.send_group(self.pid, signal.SIGKILL)
