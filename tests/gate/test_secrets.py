@@ -175,7 +175,7 @@ def test_a_value_that_cannot_be_read_is_an_error(file: Path) -> None:
         assert (problem.code, words in str(problem), VALUE in str(problem)) == ("secret_unreadable", True, False)
     problem = problem_of(vault(), "keyring:github")
     assert isinstance(problem, SecretUnreadable)
-    assert "the keyring refused (RuntimeError)" in str(problem)
+    assert "the keyring denied access (RuntimeError)" in str(problem)
 
 
 def holders(error: BaseException | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""The preview that a person sees before approving, and the digest that ties the approval to exactly that content.
+"""The preview shown to the user before an approval, and the digest that ties the approval to exactly that content.
 
 A preview is plain text: nothing in it can colour, reorder or hide other text.
 """
@@ -17,10 +17,10 @@ from cuebook.kernel.effects import Effect
 from cuebook.kernel.ports import Action, Description, Limits
 
 SHOWN = 2_000
-"""Characters of each part that a preview shows; a longer part is shortened in the middle."""
+"""How many characters of each part a preview shows; a longer part is shortened in the middle."""
 PARTS = 20
 WHOLE = 500_000
-"""Characters of each part that are stored with the approval, so that a person can read it in full before approving."""
+"""How many characters of each part are stored with the approval, so that the user can read it in full before approving."""
 
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _ODD = re.compile(r"[^ -~\n\t]")

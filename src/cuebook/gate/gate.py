@@ -1,7 +1,7 @@
 """The gate: every effect that reaches the outside world passes through here, whichever dialect asked for it.
 
 It combines what the effect would do (as described by its performer), what the policies say, which secrets it needs and
-what a person has approved, into one ruling. It does not perform the effect.
+what the user has approved into one ruling. It does not perform the effect.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Gate:
     async def examine(self, effect: Effect, case: Case) -> Admitted | Needed | Failed:
         if isinstance(effect, INWARD):
             return Admitted(_nothing_more, dict)
-        # This comes first, because today's policy also decides which addresses can be described.
+        # This comes first, because the current policy also decides which addresses can be described.
         policies = await self._policies(effect, case)
         if isinstance(policies, Failed):
             return policies
@@ -147,7 +147,7 @@ class Gate:
             )
         if ruling.decision == "deny":
             return _forbidden(description.summary, ruling)
-        # Checked first, because the approval would be useless. Only the owner of this machine learns what is missing.
+        # Checked first, because an approval would be useless. Only the owner of this machine learns what is missing.
         lacking = self._lacking(uses) if case.run.owner == Principal().name or ruling.decision == "allow" else None
         if lacking is not None:
             return msgspec.structs.replace(Failed.of(lacking), details=_recorded(ruling, ""))
@@ -293,13 +293,13 @@ class Gate:
         if case.policy is None and not isinstance(effect, AskModel):
             return Failed(
                 "no_policy",
-                "The run has no policy, so it may not perform anything.",
+                "The run has no policy, so it cannot perform any actions.",
                 fix="Start it again with `cuebook run`.",
             )
         return await self._policies_of(case.run.tenant, case.policy)
 
     async def _policies_of(self, tenant: str, snapshot: str | None) -> tuple[Policy, ...]:
-        """The policies that apply to a run: the one it started with, and today's."""
+        """The policies that apply to a run: the policy it started with and the current policy."""
         today = await self._today(tenant)
         if snapshot is None:
             return (today,)
@@ -314,7 +314,7 @@ class Gate:
         return (today,)
 
     async def _overrides(self, run: RunRow, policies: Sequence[Policy]) -> list[Override]:
-        """The overrides that apply. If another person must approve, the owner's own overrides do not."""
+        """The overrides that apply. If someone else must approve, the owner's own overrides do not."""
         found = [msgspec.convert(body, Override) for body in (await self._kept.kept(run.tenant, "override")).values()]
         if found and approvals_of(policies).different_person:
             return [override for override in found if override.by != run.owner]
@@ -438,15 +438,15 @@ class _Permits:
         if ruling.decision == "ask":
             return Failed(
                 "forbidden",
-                f"{approvals.one_line(action.target)} came up while the step was performed and needs its own approval:"
-                f" {_said(ruling.reasons[0])}.",
+                f"{approvals.one_line(action.target)} was requested while the step was being performed and needs its own"
+                f" approval: {_said(ruling.reasons[0])}.",
                 fix="Request it in a separate step, or allow it in a policy.",
             )
         return _forbidden(action.target, ruling)
 
 
 def _same_place(action: Action, shown: Action, ruling: Ruling) -> bool:
-    """Whether a person approved this action, or approved the same origin and no rule asks about this read."""
+    """Whether this action was approved, or its origin was and no rule asks about this read."""
     if action == shown:
         return True
     if action.domain != "egress" or shown.domain != "egress" or not action.reads_only:
@@ -468,7 +468,7 @@ def _may_read_protected_files(ruling: Ruling, policies: Sequence[Policy]) -> boo
 
 
 def _wanted(effect: Effect) -> tuple[str, str]:
-    """The question that the effect itself asks a person, and its subject."""
+    """The question that the effect itself asks the user, and its subject."""
     if not isinstance(effect, Acting) or not effect.approval:
         return "", "policy"
     return effect.approval, effect.purpose if isinstance(effect, AskApproval) else "step"
@@ -517,7 +517,7 @@ def _suggested(action: Action) -> tuple[str, ...]:
 
 
 def _with_untrusted(failed: Failed, effect: Effect, policies: Sequence[Policy]) -> Failed:
-    """The failure of a refused address, naming the file that would allow it if it were trusted."""
+    """The failure for a denied address, with the file that would allow it if it were trusted."""
     if failed.code != "refused_address" or not isinstance(effect, SendHttp):
         return failed
     where = untrusted_naming(policies, f"{effect.method} {effect.url}")

@@ -1,6 +1,6 @@
-"""Users, their roles and what each role may do. On a laptop the person at the terminal has every role.
+"""Users, their roles and what each role may do. On a laptop, the user at the terminal has every role.
 
-This module does not depend on any surface: surfaces pass a `Principal` for the person they act for.
+This module does not depend on any surface: surfaces pass a `Principal` for the user they act for.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ MEANING: dict[Role, str] = {
 
 
 RESERVED = ("local", "assistant", "nobody", "trigger")
-"""Names that journals and sessions use: the person at the machine, an assistant over stdio, a visitor without a token,
+"""Names that journals and sessions use: the user at the machine, an assistant over stdio, a visitor without a token,
 and the token of a playbook (`trigger.` followed by its name).
 """
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a user with this name could be mistaken for something else."""
+    """Whether a user with this name could be mistaken for one of these."""
     return name.partition(".")[0].casefold() == "trigger" or name.casefold() in RESERVED
 
 
@@ -41,7 +41,7 @@ class NotAllowed(CuebookError):
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """The person on whose behalf something is done. On a laptop, the person at the terminal."""
+    """The user on whose behalf something is done. On a laptop, the user at the terminal."""
 
     name: str = "local"
     tenant: str = "local"
@@ -63,7 +63,7 @@ class Principal(msgspec.Struct, frozen=True):
 
 
 def check_may_cancel(who: Principal, rule: str, owner: str) -> None:
-    """Raises `NotAllowed` if this person may not cancel a run of this owner under this rule of the policy."""
+    """Raises `NotAllowed` if the policy's rule does not let this user cancel a run of this owner."""
     what = "cancel runs"
     if rule == "approver":
         who.require("approver", f"{what} here")

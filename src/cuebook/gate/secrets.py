@@ -22,7 +22,7 @@ log = logging.getLogger("cuebook")
 
 KINDS = ("env", "keyring", "file")
 SHORTEST = 8
-"""A shorter value could not be masked without masking innocent text."""
+"""A shorter value could not be masked without masking unrelated text."""
 LARGEST_FILE = 64 * 1024
 WHAT_A_HANDLE_IS = "A handle says where the value is found: env:NAME, keyring:NAME or file:PATH."
 
@@ -100,7 +100,7 @@ def check_handle(handle: str, home: str | None = None) -> str:
     kind, _, place = handle.partition(":")
     if kind == "env" and not _VARIABLE.fullmatch(place):
         raise SecretProblem(
-            "An env: handle needs the name of a variable after the colon.", fix="Write it like env:GITHUB_TOKEN."
+            "An env: handle needs a variable name after the colon.", fix="Write it like env:GITHUB_TOKEN."
         )
     if kind == "keyring" and (not place.strip() or not place.isprintable()):
         raise SecretProblem("A keyring: handle needs a name after the colon.", fix="Write it like keyring:github.")
@@ -165,7 +165,7 @@ class Vault:
             for use in uses:
                 values[use.at] = use.form.replace("{}", self.resolve(use.handle))
         except SecretProblem:
-            values.clear()  # the error's traceback holds on to them
+            values.clear()  # the error's traceback would keep them alive
             raise
         return values
 
@@ -191,7 +191,7 @@ class Vault:
         return found if isinstance(found, SecretProblem) else None
 
     def absent(self, handle: str) -> SecretMissing | None:
-        """Why there is no value, if that is clear without reading it. Asking for approval would be pointless then."""
+        """Why there is no value, if that is clear without reading it. If so, asking for approval would be pointless."""
         kind, _, place = self.canonical(handle).partition(":")
         if kind == "env" and not self._environ.get(place):
             return _not_set(place)
@@ -227,7 +227,7 @@ class Vault:
                 self._look(direct, seen)
 
     def know(self, handle: str) -> SecretProblem | None:
-        """Adds a value to the redactor, unless it is known already; returns why it is unavailable, or None."""
+        """Adds a value to the redactor, unless it already has it; returns why the value is unavailable, or None."""
         direct = self.canonical(handle)
         seen = self._seen(direct)
         return None if seen is not None and self._learned.get(direct) == (seen, True) else self._look(direct, seen)
@@ -240,7 +240,7 @@ class Vault:
 
     def _look(self, direct: str, seen: tuple[int, ...] | None) -> SecretProblem | None:
         found = self._find(direct)
-        # A variable may be set at any time and costs nothing to read, so it is not remembered.
+        # A variable may be set at any time and costs nothing to read, so it is not cached.
         if seen is not None and not direct.startswith("env:"):
             self._learned[direct] = seen, isinstance(found, str)
         return found if isinstance(found, SecretProblem) else None
@@ -279,7 +279,7 @@ class Vault:
             return problem
         except Exception as error:
             return SecretUnreadable(
-                f"The secret keyring:{name} cannot be read: the keyring refused ({type(error).__name__}).",
+                f"The secret keyring:{name} cannot be read: the keyring denied access ({type(error).__name__}).",
                 fix="Unlock the system's keyring and try again; `cuebook doctor` shows which one is used.",
             )
         return found or SecretMissing(

@@ -1,6 +1,6 @@
 """The policy: which actions are allowed, denied or need approval, and why.
 
-`model` holds the values, `load` reads files into them, `decide` applies them to actions, and `overrides` checks
+`model` defines the values, `load` reads files into them, `decide` applies them to actions, and `overrides` checks
 and suggests the patterns of overrides.
 """
 

@@ -1,7 +1,7 @@
 """Commands as rules see them: as typed, by the name of their program, and including what wrappers and shells would run.
 
 A rule that permits must match the command as typed. A rule that restricts may match anything found inside it. That is
-only a seat belt: a program can always start another one that is not visible here. The sandbox is the real barrier.
+only a seat belt: a program can always start other programs that are not visible here. The sandbox is the real barrier.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ wrapper are searched. A command that exceeds one of them needs at least approval
 """
 
 _PLAIN_SHELLS = frozenset(f"{folder}{name}" for folder in ("", "/bin/", "/usr/bin/") for name in ("sh", "bash", "dash"))
-"""Shells whose scripts `placed_commands` parses the way they do."""
+"""Shells whose scripts `placed_commands` parses exactly as they do."""
 _TAKING_SCRIPTS = SHELLS | {"su", "runuser", "script", "flock"}
 """Programs that run the text after `-c`."""
 
@@ -60,7 +60,7 @@ class Command:
         return fits_any(pattern, self._forms)
 
     def may_be_caught_by(self, pattern: str, unknown: Stand) -> bool:
-        """Like `caught_by`, if a placeholder could stand for any value. A script with one could become any script."""
+        """Like `caught_by`, but a placeholder may stand for any value. A script with a placeholder could become any script."""
         if not self.argv or unknown.within(self.argv[0]) or any(map(unknown.within, self._scripts)):
             return True
         return any(may_fit(pattern, unknown.pieces(form)) for form in self._forms)
@@ -68,7 +68,7 @@ class Command:
     def allowed_by(
         self, patterns: Sequence[str], otherwise: Callable[[str], bool] | None = None, depth: int = 0
     ) -> tuple[int, ...]:
-        """For rules that permit: the numbers of the rules that together allow the command; empty if they do not.
+        """For rules that permit: the indexes of the rules that together allow the command; empty if none do.
 
         `otherwise` says whether something else already permits a part of a script.
         """
@@ -110,7 +110,7 @@ class Command:
                 return False
             if pattern == EVERYTHING:
                 return True
-        # `./git` is not the `git` that a rule means, even if the rest matches.
+        # `./git` is not the `git` of the rule, even if the rest matches.
         if not self.argv or ("/" in self.argv[0] and "/" not in pattern.partition(" ")[0]):
             return False
         return fits(pattern, shlex.join(self.argv) if self.folder else self.target) and self._folders_in(pattern)
@@ -124,7 +124,7 @@ class Command:
         return all(certain.startswith(shlex.join(self.argv[:end])) for end in chosen)
 
     def _allowed_by_two(self, patterns: Sequence[str], otherwise: Callable[[str], bool] | None) -> tuple[int, ...]:
-        """For a program that does the same in every folder: the rule for the folder, and the one for the program."""
+        """For a program that does the same in every folder: the rule for the folder and the rule for the program."""
         if not self.folder or not self.argv or self.argv[0] not in ALIKE_EVERYWHERE:
             return ()
         used: set[int] = set()
@@ -160,7 +160,7 @@ class Command:
 
 
 def _choices_of_folder(argv: tuple[str, ...]) -> Iterator[int]:
-    """Where the arguments end that choose a folder, for the program and the programs that it starts."""
+    """The ends of the arguments that choose a folder for the program and for the programs that it starts."""
     waiting, seen = [0], {0}
     while waiting:
         start = waiting.pop()

@@ -1,7 +1,8 @@
 """Decides what a policy says about an action, and why.
 
 Within a layer, deny precedes ask, ask precedes allow, and allow precedes the layer's default. Between layers, and
-between the policy at the start of the run and today's, the most restrictive opinion counts. No file or clock is read.
+between the run's original policy and the current policy, the most restrictive opinion counts. This module does not read
+files or the clock.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ class Target(Protocol):
         """Whether a restricting rule matches it."""
 
     def allowed_by(self, patterns: Sequence[str]) -> tuple[int, ...]:
-        """The numbers of the rules that together permit it; empty if they do not."""
+        """The indexes of the patterns that together permit it; empty if none do."""
 
 
 def decide(action: Action, policies: Sequence[Policy], overrides: Iterable[Override] = (), now: float = 0.0) -> Ruling:
-    """The ruling of all policies together: a run's own and today's. Without any, the built-in defaults apply."""
+    """The combined ruling of the run's own policy and the current policy. Without any, the built-in defaults apply."""
     flaw = _flaw(action)
     if flaw is not None and flaw.decision == "deny":
         return Ruling("deny", (flaw,))
@@ -83,13 +84,13 @@ def decide(action: Action, policies: Sequence[Policy], overrides: Iterable[Overr
 def decide_all(
     actions: Iterable[Action], policies: Sequence[Policy], overrides: Iterable[Override] = (), now: float = 0.0
 ) -> Ruling:
-    """The most restrictive ruling over all actions of one effect. Without any action there is nothing to refuse."""
+    """The most restrictive ruling over all actions of one effect. Without any actions, there is nothing to deny."""
     standing = tuple(overrides)
     rulings = [decide(action, policies, standing, now) for action in actions]
     if len(rulings) < 2:
         return rulings[0] if rulings else Ruling("allow", ())
     decision = strictest(ruling.decision for ruling in rulings)
-    # The reasons for the strictest actions come first: a person wants to read those.
+    # The reasons for the strictest rulings come first, because they matter most to the user.
     ordered = sorted(rulings, key=lambda ruling: ruling.decision != decision)
     return Ruling(decision, tuple(reason for ruling in ordered for reason in ruling.reasons))
 
@@ -103,7 +104,7 @@ def opinions(action: Action, policy: Policy) -> tuple[Opinion, ...]:
 def names_host(policies: Sequence[Policy], host: str, port: int) -> bool:
     """Whether every policy permits this host by its full name, and none forbids it.
 
-    For hosts that are out of bounds unless a rule names them explicitly, such as those on the local network.
+    For hosts that are denied unless a rule lists them explicitly, such as those on the local network.
     """
     wanted = canonical_host(host)
     if wanted is None or not policies:
@@ -112,7 +113,7 @@ def names_host(policies: Sequence[Policy], host: str, port: int) -> bool:
 
 
 def untrusted_naming(policies: Sequence[Policy], target: str) -> str:
-    """The project file that names the host of this `METHOD URL`, but does not count because it is not trusted."""
+    """The project file that lists the host of this `METHOD URL`, but does not count because it is not trusted."""
     address = address_of(target)
     if address is None:
         return ""
@@ -348,7 +349,7 @@ def denies_network(policies: Sequence[Policy]) -> bool:
 
 
 def restricts_reading(policies: Sequence[Policy]) -> bool:
-    """Whether any file in the workspace may not be read, or only with approval."""
+    """Whether reading some file in the workspace is denied or needs approval."""
     layers = [layer for policy in policies for layer in policy.layers if layer.where != STORE]
     patterns = [pattern for layer in layers for pattern in (*layer.bundle.files.deny, *layer.bundle.files.ask)]
     return any(not pattern.startswith("write:") for pattern in patterns)

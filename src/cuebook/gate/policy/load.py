@@ -1,4 +1,4 @@
-"""Finds and reads policy files. A mistake is never ignored: it raises an error that names its line."""
+"""Finds and reads policy files. Mistakes are never ignored: each raises an error with the line number."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VERSION = 1
 _LARGEST = 250_000
 """The maximum size of a policy file, in bytes."""
 _MOST_SECONDS = 1e11
-"""About three thousand years."""
+"""The longest duration, about three thousand years."""
 _LIMITS = Limits(depth=8, values=50_000)
 
 
@@ -110,7 +110,7 @@ def _file_in(folder: Path, name: str) -> Path | None:
 
 
 def load_policy(config_folder: Path, folder: Path, trusted: Trusted) -> Policy:
-    """Today's policy of this user in this folder."""
+    """The user's current policy in this folder."""
     return Policy(tuple(load_layer(found, trusted) for found in find(config_folder, folder)))
 
 
@@ -133,7 +133,7 @@ def bundle_from(values: Mapping[str, Any], where: str = "policy") -> Bundle:
 
 
 def playbook_layer(name: str, values: Mapping[str, Any], lines: Mapping[Key, int] | None = None) -> Layer:
-    """The layer of a playbook's own policy. It can only restrict."""
+    """The layer for a playbook's own policy. It can only restrict."""
     bundle, found = _bundle_of(Source(name, dict(values), dict(lines or {})))
     return Layer("playbook", name, bundle, False, found)
 

@@ -79,11 +79,11 @@ class Approvals(msgspec.Struct, frozen=True):
     """Seconds; None means never."""
     on_expiry: OnExpiry = "cancel"
     different_person: bool = False
-    """Whether the person who started the run may not approve its actions."""
+    """Whether the user who started the run must not approve its actions."""
 
 
 class RunWishes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The settings of one file about runs as a whole."""
+    """One file's settings for runs as a whole."""
 
     cancel: Canceller = "runner"
 
@@ -100,7 +100,7 @@ class Bundle(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     models: Rules = Rules()
     approvals: ApprovalWishes = ApprovalWishes()
     allowed_domains: tuple[str, ...] = ()
-    """Hosts that may be reached by http and https; every other request needs at least approval."""
+    """Hosts that may be reached over http and https; every other request needs at least approval."""
     postconditions: Postconditions = "warn"
     from_outside: Literal["allow", "ask"] | UnsetType = UNSET
     """The decision about an allowed command that depends on the output of a model, a server or a tool."""
@@ -112,7 +112,7 @@ class Bundle(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One pattern of a layer, as a person reads it."""
+    """One pattern of a layer, in readable form."""
 
     words: str
     """For example `commands.deny 'rm *'`."""
@@ -182,7 +182,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         try:
             return msgspec.json.decode(text, type=cls)
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
-            # A policy that cannot be read cannot be enforced: an older program must not skip rules of a newer one.
+            # A policy that cannot be read cannot be enforced: an older version must not skip the rules of a newer one.
             raise CuebookError(
                 f"The policy that was stored with the run cannot be read: {error}.",
                 fix="Start the run again, or use the version of Cuebook that wrote it.",
@@ -267,7 +267,7 @@ def _shortest(times: list[float | None]) -> float | None:
 
 
 class Override(msgspec.Struct, frozen=True):
-    """A person's approval in advance. It never overrides a deny."""
+    """An approval in advance. It never overrides a deny."""
 
     id: str
     domain: Domain

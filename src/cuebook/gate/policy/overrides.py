@@ -27,11 +27,11 @@ def safe_pattern(pattern: str) -> str:
     """
     fixed = pattern.removesuffix("*")
     if len(pattern) > LONGEST:
-        return f"may have at most {LONGEST} characters"
+        return f"must have at most {LONGEST} characters"
     if not pattern.isprintable():
         return "must not contain line breaks or invisible characters"
     if fixed != fixed.strip() or not fixed or not is_literal(fixed):
-        return "may have at most one *, at the end and not after a space, and no ?"
+        return "must not contain a ?, or a * anywhere but at the end, and not after a space"
     return ""
 
 
@@ -75,7 +75,7 @@ def _open_command(fixed: str) -> str:
     if command_of(program).program in SHELLS | WRAPPERS.keys():
         return "must not leave open what a shell or a wrapper runs"
     if fixed.rpartition(" ")[2].lstrip("'\"").startswith("-"):
-        # Options can make programs run others, or write to unexpected places.
+        # Options can make a program run other programs or write to unexpected places.
         return "must not leave an option open"
     return ""
 
@@ -110,7 +110,7 @@ def check_override(domain: Domain, pattern: str) -> None:
 
 
 def suggested(action: Action) -> tuple[str, ...]:
-    """Patterns that a person may choose from to always allow an action, the narrowest first."""
+    """Patterns that the user can choose from to always allow an action, the narrowest first."""
     match action.domain:
         case "command":
             candidates = _commands(action.target)

@@ -27,7 +27,7 @@ def fits_any(pattern: str, texts: Iterable[str]) -> bool:
 
 
 def fits_path(pattern: str, path: str) -> bool:
-    """Like `fits`, but `*` and `?` stop at a `/`; `**` does not, and `**/` may also match nothing."""
+    """Like `fits`, but `*` and `?` do not match a `/`; `**` does, and `**/` may also match nothing."""
     return _compiled(pattern, True).covers(path)
 
 
@@ -41,7 +41,7 @@ class Stand:
         return self._words.search(text) is not None
 
     def pieces(self, text: str) -> list[str]:
-        """The known pieces of a text."""
+        """The known pieces of the text."""
         return self._words.split(text)
 
 

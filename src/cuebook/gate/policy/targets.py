@@ -48,7 +48,7 @@ class AddressPattern(NamedTuple):
     path: str | None
 
     def allows(self, address: Address) -> bool:
-        """For rules that permit: without a port, only the default one matches; every reading of the path must match."""
+        """For rules that permit: without a port, only the default port matches; every reading of the path must match."""
         if not self._fits_place(address.method, address.scheme, address.host):
             return False
         usual = address.port == PORTS.get(address.scheme)
@@ -215,14 +215,14 @@ class FileTarget:
     @property
     def built_in(self) -> tuple[Decision, str]:
         if self.flawed or self.outside:
-            return "deny", "paths outside of the workspace are denied"
+            return "deny", "paths outside the workspace are denied"
         if self.mode == "read":
             return "allow", "reading in the workspace is allowed"
         return "ask", "writing in the workspace needs approval"
 
     def _allowed(self, pattern: str) -> bool:
         mode, path = mode_and_path(pattern)
-        # `**` means the workspace: a path outside of it must be written out.
+        # `**` means the workspace: a path outside it must be written out.
         if self.flawed or mode not in (None, self.mode) or self.outside != path.startswith("/"):
             return False
         return fits_path(path, self._meant)

@@ -1,6 +1,6 @@
-"""The forms of a secret: its characters in any spelling, each long line of it, and both as base64 or hex.
+"""The forms of a secret: its characters in any spelling, each of its long lines, and both as base64 or hex.
 
-This module handles one value at a time, and does not know the texts that are searched.
+This module handles one value at a time; it does not search any text.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ BREAKS = Node({*_LINE_BREAKS, "\n\t", *("\n" + " " * count for count in range(1,
 
 
 _WIDEST = 96
-"""The number of characters beside the digits of one line that are searched."""
+"""How many characters beside the digits of a line are searched."""
 _OFFSET = 16
 """The maximum number of digits in the offset of a line."""
 _HEX = "0123456789abcdefABCDEF"
@@ -209,7 +209,7 @@ def after() -> Node:
 
 
 SHORTEST = 8
-"""Shorter secrets and forms would mask innocent text."""
+"""Masking shorter secrets and forms would mask unrelated text."""
 SHORTEST_LINE = 16
 """Lines of a secret that are at least this long are also masked on their own."""
 

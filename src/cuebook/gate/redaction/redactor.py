@@ -1,6 +1,6 @@
 """The redactor: masks every known secret in whatever is about to be stored or shown.
 
-It knows the values and the names they are masked with, but not where values come from or who reads the result.
+It has the values and the names that replace them, but does not know where the values come from or who reads the result.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CUT = "[nested too deeply to be searched for secrets]"
 _CUT_WHERE = {"stdout": "truncated", "stderr": "stderr_truncated", "body": "truncated"}
 """Fields of an outcome, and the field that says whether each was truncated."""
 _PLAIN = ("value", "result", "state")
-"""Fields that hold any value; in other fields a number is never masked."""
+"""Fields that can contain any value; in other fields, numbers are never masked."""
 _CUT_SHORT = ("length", "watch")
 """The finish reasons of an incomplete reply."""
 
@@ -191,7 +191,7 @@ class SecretRedactor:
 
 
 class SecretStream:
-    """Masks text that arrives in pieces. The result is the same as if the whole text had been masked at once."""
+    """Masks text that arrives in chunks. The result is the same as if the whole text had been masked at once."""
 
     def __init__(self, finder: Callable[[], Finder | None]) -> None:
         self._newest = finder

@@ -62,7 +62,7 @@ def _add_plain(place: _Beginning, form: Form, unit: int, ahead: int) -> None:
 
 
 def _pattern(place: _Beginning, *, top: bool = False) -> str:
-    """A regular expression for the tree, in which a text may also end anywhere."""
+    """A regular expression for the tree; the searched text may also end within a form."""
     if place.leaf:
         return ""
     alike: dict[str, list[str]] = {}
@@ -131,7 +131,7 @@ class Finder:
         return shown + self._masks[begun.name]
 
     def scan(self, text: str, progress: Progress | None, *, final: bool) -> tuple[str, str, Progress | None]:
-        """The masked text, the tail held back because a form may have begun in it, and how far the tail was read.
+        """Returns the masked text, the tail held back because a form may begin in it, and how far the tail was read.
 
         A search in progress is continued; it must have begun at the start of the text.
         """
