@@ -126,7 +126,7 @@ def test_a_pause_expires_after_some_time_or_never(machine: Machine, written: str
         ),
         ("budget = 5", "budget must be a table."),
         ("providers = 5", "providers must be a table."),
-        ("model = = 5", "this is not TOML: Invalid value."),
+        ("model = = 5", "invalid TOML: Invalid value."),
     ],
 )
 def test_a_mistake_is_reported_with_its_line_and_fix(machine: Machine, line: str, words: str) -> None:
@@ -175,8 +175,8 @@ def test_providers_are_read_with_their_origin(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('[providers.Mine]\nbase_url = "http://x/v1"\n', "'Mine' cannot be the name"),
-        ('[providers.local]\nbase_url = "http://x/v1"\n', "'local' cannot be the name"),
+        ('[providers.Mine]\nbase_url = "http://x/v1"\n', "'Mine' is not a valid provider name"),
+        ('[providers.local]\nbase_url = "http://x/v1"\n', "'local' is not a valid provider name"),
         ('[providers.mine]\nbase_url = "x"\n', "must be an http or https URL"),
         ("[providers.mine]\nbase_url = 5\n", "must be a string"),
         ('[providers.mine]\nprotocol = "soap"\n', 'must be "openai" or "anthropic"'),
@@ -220,7 +220,7 @@ def test_a_projects_file_may_name_a_server_without_a_key(machine: Machine) -> No
 def test_a_projects_file_cannot_add_approvals_or_loosen_restrictions(machine: Machine, line: str) -> None:
     said = str(machine.refused(f"# ours\n{line}\n", shared=True))
     name = line.partition(" =")[0]
-    assert f"{machine.projects}:2: a project's file may not set '{name}'." in said
+    assert f"{machine.projects}:2: a project file may not set '{name}'." in said
     assert f"CUEBOOK_{name.replace('.', '_').upper()}" in said
     machine.projects.unlink()
     machine.users.write_text(f"{line}\n")
@@ -230,7 +230,7 @@ def test_a_projects_file_cannot_add_approvals_or_loosen_restrictions(machine: Ma
 def test_a_projects_file_cannot_choose_a_model_of_its_own_provider(machine: Machine) -> None:
     provider = '[providers.evil]\nbase_url = "http://elsewhere/v1"\n'
     said = str(machine.refused(f'model = "evil/m"\n{provider}', shared=True))
-    assert f"{machine.projects}:1: a project's file may not choose a model of provider 'evil'" in said
+    assert f"{machine.projects}:1: a project file may not choose a model from provider 'evil'" in said
     assert "CUEBOOK_MODEL" in said
     machine.projects.write_text(f'model = "openai/gpt-5"\n{provider}')
     assert machine.load().get("model") == "openai/gpt-5"
@@ -244,7 +244,7 @@ def test_prompts_of_a_projects_file_are_in_the_project(machine: Machine) -> None
     (machine.project / "link").symlink_to(outside)
     for path in (str(outside), "../home/letters", "link", "~/letters", "texts/../../home"):
         said = str(machine.refused(f'prompts = "{path}"\n', shared=True))
-        assert f"{machine.projects}:1: 'prompts' of a project's file must be in the project's folder" in said
+        assert f"{machine.projects}:1: 'prompts' in a project file must be inside the project's folder" in said
     machine.projects.unlink()
     machine.users.write_text(f'prompts = "{outside}"\n')
     assert machine.load().get("prompts") == outside

@@ -95,7 +95,7 @@ def test_two_servers_whose_tools_could_be_confused_are_refused(own: Path) -> Non
 @pytest.mark.parametrize("name", ["", " x", "x ", "x.", ".x", "a/b", 'a"b', "a*", "x" * 65, "mcp.x", "ä"])
 def test_an_ambiguous_name_is_refused(name: str, own: Path) -> None:
     (own / "cuebook.toml").write_text(f"[mcp.{name!r}]\ncommand = ['serve']\n")
-    with pytest.raises(BadInput, match="cannot be the name of a tool server"):
+    with pytest.raises(BadInput, match="is not a valid tool server name"):
         load_config({})
 
 

@@ -49,11 +49,11 @@ def test_every_value_knows_its_line() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("a = 1\nb = = 2\n", 2, "this is not TOML: Invalid value"),
-        ("a = 1\na = 2\n", 2, "this is not TOML: Cannot overwrite a value"),
-        ("a = [\n", 2, "this is not TOML"),
+        ("a = 1\nb = = 2\n", 2, "invalid TOML: Invalid value"),
+        ("a = 1\na = 2\n", 2, "invalid TOML: Cannot overwrite a value"),
+        ("a = [\n", 2, "invalid TOML"),
         (f"a = {'[' * 10_000}", 1, "nested too deeply"),
-        (f"a = {'9' * 10_000}", 1, "this is not TOML: Exceeds the limit"),
+        (f"a = {'9' * 10_000}", 1, "invalid TOML: Exceeds the limit"),
         (f"a = 1\nb = {'9' * 300}", 2, "this number has 300 characters"),
     ],
 )

@@ -81,7 +81,7 @@ def test_an_invalid_advance_answer_fails_with_a_message() -> None:
     )
     failed = advance_answer(AskHuman("Go?", "select", COLOURS, "blue"), ("4",), Settings(unattended=True))
     assert isinstance(failed, Failed)
-    assert failed.message.startswith("The default of the question 'Go?' is not valid")
+    assert failed.message.startswith("The default answer to the question 'Go?' is not valid")
 
 
 # --- in a run ---------------------------------------------------------------------------------------------

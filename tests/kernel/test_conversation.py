@@ -212,7 +212,7 @@ def test_a_model_whose_reply_was_cut_off_is_asked_for_a_shorter_one() -> None:
         flaw=lambda reply: "" if reply.text == "{}" else "no JSON",
     )
     stage.play()
-    assert "cut at the limit" in stage.asked[1].prompt
+    assert "cut off at the output limit" in stage.asked[1].prompt
 
 
 @pytest.mark.parametrize(
@@ -261,5 +261,5 @@ def test_a_model_learns_that_an_unanswered_call_may_have_happened(tool: str, tol
     )
     stage.play()
     role, words = stage.shown()[-1]
-    assert (role, "It may have been done all the same" in words) == ("tool", told)
+    assert (role, "It may still have taken effect" in words) == ("tool", told)
     assert stage.called[0].doubt == "tell"

@@ -231,7 +231,7 @@ async def test_a_killed_driver_is_replaced_immediately(file_store: SqliteStore, 
     assert await file_store.ready(0.0, engine.driver) == ["run"]
     assert (await engine.drive("run")).status == "awaiting_approval"
     (asked,) = await file_store.waits(run="run")
-    assert "the process ended while" in asked.prompt
+    assert "the process exited while" in asked.prompt
     await engine.close()
 
 

@@ -185,9 +185,9 @@ async def test_a_reply_that_is_missing_fails_the_run_and_says_which(shelf: Shelf
         LINEAR,
     )
     assert [reported(ran)[0].partition(" / ")[2] for ran in results] == [
-        "failed: The test has 1 replies, and step 2 asks for one more. Add one under 'replies', or check why the step asks.",
-        "failed: The test has no reply for step 2. Add one under 'replies', or check why the step asks.",
-        "failed: The test has no reply for step 1. Add one under 'replies', or check why the step asks.",
+        "failed: The test has no reply left for step 2 (1 used). Add one under 'replies', or check why the step calls the model.",
+        "failed: The test has no reply for step 2. Add one under 'replies', or check why the step calls the model.",
+        "failed: The test has no reply for step 1. Add one under 'replies', or check why the step calls the model.",
     ]
     assert [ran.mismatches[0].step for ran in results] == ["2", "2", "1"]
 
@@ -363,7 +363,7 @@ async def test_tools_give_what_the_case_says(shelf: Shelf) -> None:
         "The test has no result for the tool 'shop.find'. Add it under 'tools'. Did you mean 'shop.fund'?"
         in (reported(results[2])[0])
     )
-    assert reported(results[3]) == ['24 call of shop.find: {"name": "coffee"} / {"name": "tea", "most": 3}']
+    assert reported(results[3]) == ['24 call to shop.find: {"name": "coffee"} / {"name": "tea", "most": 3}']
 
 
 PROMPTED = "# Prompted\n\n## STEP 1: Do\n\n@prompt({})\n\nDo it.\n"
@@ -493,7 +493,7 @@ async def test_every_unmet_expectation_is_reported_with_its_line_and_step(shelf:
         "8 variable te: x / nothing. Did you mean 'tea'?",
         "9 output of step 3a: to contain: Nothing / Done",
         "11 prompt of step 1: not to contain: green / Choose a green tea for 2.",
-        "12 prompt of step 3b: to contain: Apologise / nothing: no model was asked in this step",
+        "12 prompt of step 3b: to contain: Apologise / nothing: no model was called in this step",
         "13 system message of step 1: to contain: Be long / Be brief.",
         "14 artifact: Undone / Done",
         "14 type of the artifact: json / markdown",
@@ -548,12 +548,12 @@ async def test_a_playbook_that_cannot_be_parsed_fails_every_case(shelf: Shelf) -
         ("", "1: A test file is a list of cases."),
         ("- name: x\n  name: y\n", "2: 'name' is defined twice. Remove one of them; the first is on line 1."),
         ("- name: x\n  inputs: {a: 1, a: 2}\n", "2: 'a' is defined twice."),
-        ("- name: x\n- name: [\n", "3: this is not YAML"),
+        ("- name: x\n- name: [\n", "3: invalid YAML"),
         (
             "- name: x\n\treplies: [a]\n",
             "2: a tab where YAML allows only spaces. Use spaces instead of the tab.",
         ),
-        ("- name: a: b\n", "1: this is not YAML: mapping values are not allowed here."),
+        ("- name: a: b\n", "1: invalid YAML: mapping values are not allowed here."),
         ("- name: !!python/object:os.system x\n", "1: unknown tag"),
         ("- name: x\n  inputs: " + "[" * 50 + "]" * 50 + "\n", "2: this is nested too deeply or has too many values."),
         ("- name: x\n  inputs:\n    n: !!int abc\n", "3: 'abc' is not a valid int."),

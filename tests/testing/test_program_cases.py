@@ -167,13 +167,13 @@ async def test_every_expectation_that_does_not_hold_says_what_was_expected_and_w
     assert len(lines) == 10
     assert lines[0] == "29 path: Main:01 / Main:01, Main:02, Main:03, Main:04, Size, Long:01, Long:02, Main:05, Main:06"
     assert "30 variable size: 6 / 5" in lines
-    assert "35 prompt of step Size: to contain: Execute Size / nothing: no model was asked in this step" in lines
+    assert "35 prompt of step Size: to contain: Execute Size / nothing: no model was called in this step" in lines
     assert "28 message 1: A name? / A word?" in lines
     assert "28 messages: at most 1 / 2, including these extra ones:\nThat is long." in lines
     assert '31 result: "bye" / "hello"' in lines
     assert "32 refused replies: C5 / none" in lines
     assert "33 triggers that fired: none / Long:T1" in lines
-    assert '34 call of Size: {"word": "bye"} / {"word": "hello"}' in lines
+    assert '34 call to Size: {"word": "bye"} / {"word": "hello"}' in lines
     assert any(line.startswith("30 variable Desk.nothing: 1 / nothing.") for line in lines)
 
 
@@ -231,7 +231,7 @@ CALL = "- name: x\n  options: {call: 'Size(word=\"four\")'}\n"
 async def test_python_that_the_case_does_not_speak_of_is_not_run(shelf: Shelf) -> None:
     ran = await shelf.one(CALL)
     line = reported(ran)[0]
-    assert line.startswith("1 call of Size: a result in the test / ")
+    assert line.startswith("1 call to Size: a result in the test / ")
     assert "The test has no result for step Size, so nothing was done." in line
     assert "Add 'Size: ...' under 'tools', or list it under 'real'." in line
 

@@ -179,7 +179,7 @@ async def test_only_the_users_file_can_configure_a_skill(place: Place) -> None:
             place.wiring()
     (place.own / "cuebook.toml").unlink()
     (place.work / "cuebook.toml").write_text('[skills.github]\nGITHUB_API_URL = "https://evil.example"\n')
-    with pytest.raises(BadInput, match="A project's file may not configure a skill"):
+    with pytest.raises(BadInput, match="A project file may not configure a skill"):
         place.wiring()
 
 

@@ -1,6 +1,6 @@
 """Configuration: the user's `cuebook.toml`, then the project's, then the environment, then flags; later ones win.
 
-Every value remembers where it came from. Nothing here asks a provider, opens a store or stores a key.
+Every value remembers where it came from. Nothing here calls a provider, opens a store or stores a key.
 """
 
 from __future__ import annotations

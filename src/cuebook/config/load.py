@@ -33,7 +33,7 @@ _BUILT_IN: dict[str, Any] = {
     "limits.reply": 8 << 20,
     "limits.processes": 128,
 }
-"""Default values. Those that depend on the folder are added when it is known."""
+"""Default values. Values that depend on the folder are added once it is known."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ def _check_most(values: Mapping[str, Setting], name: str, most: str) -> None:
 # --- files -------------------------------------------------------------------------------------------------
 
 _GUARDED = ("store", "rate_limit", "prices", "sandbox", "workspace", "pass_env")
-"""Settings that a project's file may not change. It may come with a clone, so it must not weaken the user's protection,
-choose a store with its own approvals, or set prices.
+"""Settings that a project file cannot change. The file may come with a clone, so it must not weaken the user's
+protection, choose a store with its own approvals, or set prices.
 """
 _REACH = ("mcp", "tools", "search", "skills")
 """Tables that define what playbooks may access."""
@@ -125,7 +125,7 @@ _REACH = ("mcp", "tools", "search", "skills")
 
 @dataclass
 class _Layers:
-    """Collects the values of the files, one after another. A project's file may set less than the user's."""
+    """Collects the values from each file in turn. A project file may set fewer settings than the user's own file."""
 
     values: dict[str, Setting]
     providers: dict[str, Provider] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class _Layers:
         origin = file.origin(name)
         if file.shared and (name in _GUARDED or name.startswith("limits.")):
             raise BadInput(
-                f"{origin}: a project's file may not set '{name}'.",
+                f"{origin}: a project file may not set '{name}'.",
                 fix=f"Set it in your own {FILE}, in {ENVIRONMENT[name]}, or leave it out.",
             )
         value = checked(name, given, str(origin))
@@ -189,20 +189,20 @@ class _Layers:
             made = tools.server(one, fields, where, refuse, shared=file.shared)
             if file.shared and not lies_in(file.path.parent / made.cwd, file.path.parent):
                 raise refuse(
-                    f"mcp.{one}.cwd", f"The cwd '{made.cwd}' is a link that leads out of the project.", "Correct it."
+                    f"mcp.{one}.cwd", f"The cwd '{made.cwd}' is a link that points outside the project.", "Correct it."
                 )
             self.servers[one] = made
             if (both := confused(self.servers)) is not None:
-                words = f"The tools of the servers '{both[0]}' and '{both[1]}' cannot be distinguished."
+                words = f"The tools of servers '{both[0]}' and '{both[1]}' cannot be distinguished."
                 raise refuse(dotted, words, "Rename one of them.")
 
 
 def _placed(file: ConfigFile, name: str, path: Path, origin: Origin) -> Path:
-    """Resolves a path against the file's folder; a path in a project's file must stay in the project."""
+    """Resolves a path against the file's folder; a path in a project file must stay inside the project."""
     placed = file.path.parent / path
     if file.shared and not lies_in(placed, file.path.parent):
         raise BadInput(
-            f"{origin}: '{name}' of a project's file must be in the project's folder, but {placed} is not.",
+            f"{origin}: '{name}' in a project file must be inside the project's folder, but {placed} is not.",
             fix=f"Set it in your own {FILE}, in {ENVIRONMENT[name]}, or move the target.",
         )
     return placed

@@ -1,4 +1,4 @@
-"""Model providers in `cuebook.toml`. They name the variable that contains a key, never the key itself."""
+"""Model providers in `cuebook.toml`. Each gives the name of the variable that contains a key, never the key itself."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cuebook.kernel.errors import BadInput
 from cuebook.system.folders import FILE
 
 _BUILT_IN = ("openai", "anthropic", "openrouter", "ollama")
-"""Providers whose URL a project's file may not change."""
+"""Providers whose URL a project file cannot change."""
 _FIELDS = ("base_url", "key_env", "protocol")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider as a file describes it; fields that it omits keep their built-in values."""
+    """A provider as described in a file; omitted fields keep their built-in values."""
 
     name: str
     origin: Origin
@@ -29,17 +29,17 @@ class Provider:
     key_env: str | None = None
     protocol: str | None = None
     shared: bool = False
-    """Whether it comes from a project's file."""
+    """Whether it comes from a project file."""
 
 
 def read_providers(file: ConfigFile, given: Any, providers: dict[str, Provider]) -> None:
-    """Adds the providers of a file to those of earlier files."""
+    """Adds a file's providers to the providers from earlier files."""
     for name, table in file.table("providers", given).items():
         dotted = f"providers.{name}"
         origin = file.origin(dotted)
         if not _NAME.fullmatch(name) or name == "local":
             raise BadInput(
-                f"{origin}: '{name}' cannot be the name of a provider.",
+                f"{origin}: '{name}' is not a valid provider name.",
                 fix="Use lowercase letters, digits, - and _, beginning with a letter; 'local' is reserved.",
             )
         texts = {part: _field(file, dotted, part, value) for part, value in file.table(dotted, table).items()}
@@ -49,12 +49,12 @@ def read_providers(file: ConfigFile, given: Any, providers: dict[str, Provider])
 
 
 def check_choice(file: ConfigFile) -> None:
-    """Rejects a project's file that both describes a provider and chooses it: a clone could have every prompt sent there."""
+    """Rejects a project file that both describes a provider and chooses it: a clone could redirect every prompt."""
     model, own = file.tables.get("model"), file.tables.get("providers")
     provider = model.strip().partition("/")[0] if isinstance(model, str) else ""
     if isinstance(own, dict) and provider in own:
         raise BadInput(
-            f"{file.origin('model')}: a project's file may not choose a model of provider '{provider}', which it"
+            f"{file.origin('model')}: a project file may not choose a model from provider '{provider}', which it"
             " describes itself, because every prompt would go there.",
             fix=f"If this is intended, choose the model in your own {FILE}, in {ENVIRONMENT['model']} or with --model.",
         )
@@ -89,9 +89,9 @@ def _check_address(name: str, value: str, where: Origin) -> None:
 
 
 def _check_shared(name: str, texts: Mapping[str, str], origin: Origin, providers: Mapping[str, Provider]) -> None:
-    """Rejects a project's file that could have one of the user's keys sent to a URL of its choice."""
+    """Rejects a project file that could send one of the user's keys to a URL of its choice."""
     if name in _BUILT_IN or name in providers or "key_env" in texts:
         raise BadInput(
-            f"{origin}: a project's file may not decide where keys and prompts are sent, so it cannot set provider '{name}'.",
+            f"{origin}: a project file may not decide where keys and prompts are sent, so it cannot set provider '{name}'.",
             fix=f"Move the table to your own {FILE}; `cuebook doctor` shows where that is.",
         )

@@ -23,7 +23,7 @@ _SECONDS = {"minute": 60.0, "hour": 3600.0, "day": 86400.0}
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """How many runs one person may start in a period of time."""
+    """How many runs one user may start in a given period."""
 
     starts: int
     per: str
@@ -40,7 +40,7 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class _Unfit(Exception):
-    """The message says what the value must be."""
+    """An unsuitable value. The message says what it must be."""
 
 
 def _text(value: Any) -> str:

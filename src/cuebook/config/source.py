@@ -41,7 +41,7 @@ DEFAULT = Origin("default")
 
 
 class ConfigFile:
-    """A `cuebook.toml`. A shared one belongs to a project, so other people may have written it."""
+    """A `cuebook.toml` file. A shared file belongs to a project, so other people may have written it."""
 
     def __init__(self, path: Path, *, shared: bool) -> None:
         self.path = path

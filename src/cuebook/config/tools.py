@@ -1,6 +1,6 @@
 """Everything that `cuebook.toml` lets playbooks access: tool servers, Python tools, web search, skills.
 
-It checks only the form of the entries: a server that does not start or a missing function is noticed when it is used.
+Only the form of the entries is checked: a server that does not start or a missing function is reported on first use.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ToolServer:
     cwd: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     secret_env: Mapping[str, str] = field(default_factory=dict)
-    """Variables, with the handles of their values."""
+    """Environment variables, each with the handle of its value."""
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     secret_headers: Mapping[str, str] = field(default_factory=dict)
@@ -73,13 +73,13 @@ class Reach:
 
 
 Refuse = Callable[[str, str, str], BadInput]
-"""Takes a dotted name, the problem and the fix; returns the error that names the file and line."""
+"""Takes a dotted name, the problem and the fix; returns an error that includes the file and line."""
 
 
 def server(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, shared: bool) -> ToolServer:
     dotted = f"mcp.{name}"
     if not SERVER_NAME.fullmatch(name):
-        raise refuse(dotted, f"'{name}' cannot be the name of a tool server.", HOW_NAMED)
+        raise refuse(dotted, f"'{name}' is not a valid tool server name.", HOW_NAMED)
     kinds: dict[str, Callable[[str, Any, Refuse], Any]] = {
         "command": _words,
         "cwd": _text,
@@ -101,14 +101,14 @@ def server(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, s
     if shared and (made.get("trusted") or made.get("secret_env") or made.get("secret_headers")):
         raise refuse(
             dotted,
-            "A project's file may not trust a tool server or pass secrets to it.",
+            "A project file may not trust a tool server or pass secrets to it.",
             "Move the table to your own cuebook.toml; `cuebook doctor` shows where that is.",
         )
     cwd = PurePosixPath(made.get("cwd", ""))
     if shared and (cwd.is_absolute() or ".." in cwd.parts):
         raise refuse(
             f"{dotted}.cwd",
-            "The cwd of a project's tool server must be a folder in the workspace: relative, and without '..'.",
+            "The cwd of a project's tool server must be a relative path inside the workspace, without '..'.",
             "Correct it, or move the table to your own cuebook.toml.",
         )
     return ToolServer(name, where, **made)
@@ -119,11 +119,11 @@ def function(name: str, value: Any, refuse: Refuse, *, shared: bool) -> str:
     if shared:
         raise refuse(
             dotted,
-            "A project's file may not define Python tools, because they run inside Cuebook itself, without a sandbox.",
+            "A project file may not define Python tools, because they run inside Cuebook itself, without a sandbox.",
             "Move the table to your own cuebook.toml.",
         )
     if not _TOOL.fullmatch(name):
-        raise refuse(dotted, f"'{name}' cannot be a tool's name.", "Use letters, digits, _ and -.")
+        raise refuse(dotted, f"'{name}' is not a valid tool name.", "Use letters, digits, _ and -.")
     if not isinstance(value, str) or not _FUNCTION.fullmatch(value):
         raise refuse(dotted, f"{dotted} must be a function.", 'For example: greet = "my_tools:greet".')
     return value
@@ -131,7 +131,7 @@ def function(name: str, value: Any, refuse: Refuse, *, shared: bool) -> str:
 
 def search(table: Mapping[str, Any], refuse: Refuse, *, shared: bool) -> Search:
     if shared:
-        raise refuse("search", "A project's file may not configure web search.", "Move it to your own cuebook.toml.")
+        raise refuse("search", "A project file may not configure web search.", "Move it to your own cuebook.toml.")
     kinds: dict[str, Callable[[str, Any, Refuse], Any]] = {"provider": _text, "url": _address, "key": _handle}
     made = {
         part: _known("search", part, kinds, refuse)(f"search.{part}", value, refuse) for part, value in table.items()
@@ -150,11 +150,11 @@ def skill(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, sh
     if shared:
         raise refuse(
             dotted,
-            "A project's file may not configure a skill: it could send your secrets elsewhere.",
+            "A project file may not configure a skill: it could send your secrets elsewhere.",
             "Move the table to your own cuebook.toml, or set environment variables with these names.",
         )
     if not _SKILL.fullmatch(name):
-        raise refuse(dotted, f"'{name}' cannot be the name of a skill.", "Use lowercase letters, digits and -.")
+        raise refuse(dotted, f"'{name}' is not a valid skill name.", "Use lowercase letters, digits and -.")
     values = {part: _text(f"{dotted}.{part}", value, refuse) for part, value in table.items()}
     return SkillSettings(values, where)
 
@@ -195,7 +195,7 @@ def _handle(name: str, value: Any, refuse: Refuse) -> str:
     if not isinstance(value, str) or not _HANDLE.fullmatch(value):
         raise refuse(
             name,
-            f"{name} must say where the secret is; the secret itself does not belong in a file.",
+            f"{name} must say where the secret is stored; the secret itself does not belong in a file.",
             'Write it as "env:NAME", "keyring:NAME" or "file:/path".',
         )
     return value

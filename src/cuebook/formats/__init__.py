@@ -1,1 +1,1 @@
-"""Readers for data formats, whose values know their line, and checks on those values."""
+"""Readers for data formats that record the line of each value, and checks on those values."""

@@ -8,12 +8,12 @@ from cuebook.formats.values import Malformed, Value
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Limits on the content of a text."""
+    """Limits on the contents of a file."""
 
     depth: int = 100
     values: int = 5_000_000
     aliased: int = 50_000
-    """Values that are only references: a few aliases of aliases can expand to billions of values."""
+    """Values reached only through aliases: a few aliases of aliases can expand to billions of values."""
     number: int = 250
     """Characters in a number. A longer number is a mistake: it exceeds every float, even in hexadecimal."""
 
@@ -35,7 +35,7 @@ def checked_text(text: str) -> str:
 
 
 def whole_characters(text: str, line: int) -> str:
-    """Joins surrogate pairs that escape sequences wrote as two halves."""
+    """Joins surrogate pairs that were escaped as two separate halves."""
     if text.isascii():
         return text
     try:

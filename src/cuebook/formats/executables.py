@@ -99,7 +99,7 @@ else; each with its other options whose value is the next word.
 
 
 def choices_of_folder(argv: Sequence[str]) -> list[int]:
-    """For each argument that chooses another folder: the number of words up to and including its value."""
+    """For each argument that selects another folder: the number of words up to and including its value."""
     name = basename(argv[0]) if argv else ""
     options = _FOLDER_OPTIONS.get(name, ())
     ends: list[int] = []
@@ -146,7 +146,7 @@ def _name(word: str) -> str:
 
 
 class _Options(NamedTuple):
-    """The known options of an interpreter. Any other could make it read code from its input."""
+    """The known options of an interpreter. Any other option could make it read code from its input."""
 
     flags: str = r"(?!)"
     """Options that do not affect where the code is, as a pattern."""
@@ -159,7 +159,7 @@ class _Options(NamedTuple):
     commands: frozenset[str] = frozenset()
     """Words that come before the script."""
     refused: frozenset[str] = frozenset()
-    """Words that can appear where a script is expected but are not one."""
+    """Words that can appear where a script is expected but are not scripts."""
 
 
 _SHELL = _Options(r"[-+][abefhkmnpuvxBCEHPT]+|--(?:norc|noprofile|posix)", frozenset({"-o", "+o", "-O", "+O"}))
@@ -201,7 +201,7 @@ _INPUT_VARIABLES = frozenset({"PYTHONINSPECT", "BASH_ENV", "ENV", "PERL5OPT", "R
 
 def takes_code_from_input(argv: Sequence[str | None]) -> bool:
     """Whether an interpreter takes code from its input. With a script or the code itself as an argument, it reads its input as
-    data. None stands for a word that is not known yet. In case of doubt, returns True.
+    data. None stands for a word that is not known yet. When in doubt, returns True.
     """
     first, *rest = argv
     name = _name(basename(first or ""))

@@ -1,4 +1,4 @@
-"""Reads JSON as values that know their line."""
+"""Reads JSON into values that record their line."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _STRINGS = JSONDecoder()
 
 
 def read_json(text: str, limits: Limits = ORDINARY) -> Value:
-    """Returns the value of a JSON text. Raises `Malformed` with the line."""
+    """Parses a JSON document. Raises `Malformed` with the line."""
     return _Json(checked_text(text), limits).value()
 
 
 class _Json:
-    """Reads a JSON text from its beginning to its end, without recursion."""
+    """Reads a JSON document from start to end, without recursion."""
 
     def __init__(self, text: str, limits: Limits) -> None:
         self._text = text
@@ -114,4 +114,4 @@ class _Json:
         return kind, found[0]
 
     def _wrong(self, message: str) -> Malformed:
-        return Malformed(self._line, f"this is not JSON: {message}")
+        return Malformed(self._line, f"invalid JSON: {message}")

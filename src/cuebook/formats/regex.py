@@ -52,7 +52,7 @@ def compiled(pattern: str, unicode: bool = False) -> Any:
     except (re2.error, UnicodeEncodeError) as error:
         why = error.args[0] if error.args else ""
         said = why.decode("utf-8", "replace") if isinstance(why, bytes) else str(why)
-        raise UnsupportedRegex(f"The pattern cannot be used: {said}.", fix="Write a simpler one.") from None
+        raise UnsupportedRegex(f"The pattern cannot be used: {said}.", fix="Write a simpler pattern.") from None
 
 
 class _Translation:

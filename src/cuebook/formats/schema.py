@@ -18,7 +18,7 @@ from cuebook.formats.regex import UnsupportedRegex, compiled, searches
 Schema = dict[str, Any] | bool
 
 Draft = Literal["2020-12", "2019-09"]
-"""The draft for schemas that do not name one."""
+"""The draft for schemas that do not specify one."""
 
 _ONE = (
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames", "then",
@@ -26,7 +26,7 @@ _ONE = (
 )  # fmt: skip
 _LIST = ("allOf", "anyOf", "oneOf", "prefixItems")
 _MAP = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
-"""The keywords that contain schemas: a single one, a list, or a table."""
+"""The keywords that contain schemas: a single schema, a list, or a table."""
 
 _MOST_SHOWN = 5
 """The maximum number of mismatches listed for one value."""
@@ -120,7 +120,7 @@ def _flaws(text: str, draft: Draft) -> tuple[tuple[str, str], ...]:
 
 
 def _library(schema: Any, draft: Draft) -> Any:
-    """The library's validator for the draft that a schema names, or else for the given one."""
+    """The library's validator for the draft that a schema specifies, or else for the given draft."""
     from jsonschema import Draft201909Validator, Draft202012Validator
 
     validators: Any = importlib.import_module("jsonschema.validators")  # not all of it is typed
@@ -226,7 +226,7 @@ def _size(data: Any) -> int:
 
 @lru_cache(maxsize=512)
 def _validator(text: str, draft: Draft, lenient: bool) -> tuple[Any, int]:
-    """The validator of a schema, and the schema's size."""
+    """A schema's validator and the schema's size."""
     from referencing import Registry
 
     schema = json.loads(text)
@@ -279,7 +279,7 @@ def _bounded(library: Any, lenient: bool, patterned: bool) -> Any:
         for number, value in enumerate(instance if wanted and isinstance(instance, list) else ()):
             first = seen.setdefault(_canonical(value), number)
             if first != number:
-                yield ValidationError(f"the items {first} and {number} are the same")
+                yield ValidationError(f"items {first} and {number} are the same")
                 return
 
     def unchecked(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:

@@ -1,7 +1,7 @@
 """Checks that values have the types a format expects, and collects every problem with its line, fix and code.
 
-`SCHEMA` is the code for everything the format's schema rejects; every other code names its problem. This module knows the
-types of values, but not their meaning.
+`SCHEMA` is the code for everything the format's schema rejects; every other code names its problem. This module checks
+the types of values, not their meaning.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_SHOWN = 200
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A problem in a text."""
+    """A problem in a file."""
 
     message: str
     line: int | None = None
@@ -48,9 +48,9 @@ class Shape:
     def closed(
         self, value: Value, at: str, known: Collection[str], needed: Sequence[str] = (), former: Collection[str] = ()
     ) -> Mapping[str, Value]:
-        """The fields of a table that allows only the `known` ones and requires the `needed` ones.
+        """The fields of a table. Only `known` fields are allowed, and `needed` fields are required.
 
-        The caller reports `former` ones.
+        The caller reports `former` fields.
         """
         if value.kind != "map":
             self._not(value, at, "a table of names and values")

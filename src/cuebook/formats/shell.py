@@ -1,4 +1,4 @@
-"""Parses a shell script just enough to find its commands. It runs nothing and knows no policy.
+"""Parses a shell script just enough to find its commands. It runs nothing and applies no policy.
 
 `simple_commands` is strict: it returns a result only if the script consists of plain commands; `placed_commands` also returns
 the folder in which each of them runs. `commands_in` is lenient: it finds what it can, including code that runs conditionally.
@@ -31,7 +31,7 @@ _LASTING = frozenset(
         *("unalias", "hash", "enable", "trap", "read", "mapfile", "readarray", "getopts", "let", "source", ".", "eval"),
     )
 )
-"""Shell builtins with a lasting effect: a command after one may not be what it seems."""
+"""Shell builtins with a lasting effect: the commands that follow may not be what they seem."""
 _DEEPEST = 8
 """How deeply nested scripts are parsed."""
 _RESERVED = _LEADING | _HEADS | {"in", "]]", "time"}
@@ -268,7 +268,7 @@ class _Reader:
         self.plain = False
         last = self.tokens[-1] if self.tokens else None
         if isinstance(last, _Word) and last.end == start and last.bare and last.text.isdigit():
-            self.tokens.pop()  # the number of the redirected descriptor
+            self.tokens.pop()  # the redirected file descriptor
         while self._at < len(self._text) and self._text[self._at] in " \t":
             self._at += 1
         to = self._word()
@@ -345,7 +345,7 @@ class _Reader:
         return quoted
 
     def _double(self) -> str:
-        """The text after a double quote, up to the closing one."""
+        """The text after a double quote, up to the closing quote."""
         text, parts = self._text, list[str]()
         while self._at < len(text):
             run = _QUOTED_RUN.match(text, self._at)

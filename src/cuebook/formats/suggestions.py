@@ -1,4 +1,4 @@
-"""Suggests the name that was probably meant by an unknown one."""
+"""Suggests known names in place of unknown ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 
 class Hints:
-    """Suggestions for the problems of one playbook: each name is compared once, and the total work is limited."""
+    """Suggestions for the problems in one playbook: each name is compared once, and the total work is limited."""
 
     def __init__(self) -> None:
         self._left = _LETTERS

@@ -1,4 +1,4 @@
-"""Reads TOML as values that know their line. The standard library parses it but does not keep line numbers."""
+"""Reads TOML into values that record their line. The standard library parses it but does not keep line numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KINDS: dict[type, str] = {str: "str", bool: "bool", int: "int", float: "float"}
 
 
 def read_toml(text: str, limits: Limits = ORDINARY) -> Value:
-    """Returns the table of a TOML text. Raises `Malformed` with the line."""
+    """Parses a TOML document into a table. Raises `Malformed` with the line."""
     try:
         builder = Builder(limits)
         _build(builder, tomllib.loads(text), _Lines(text).lines, (), 1)
@@ -26,7 +26,7 @@ def read_toml(text: str, limits: Limits = ORDINARY) -> Value:
         found = re.search(r"line (\d+)", str(error))
         said = re.sub(r"\s*\(at [^)]*\)", "", str(error)).strip().rstrip(".")
         line = int(found[1]) if found else text.count("\n") + 1
-        raise Malformed(line, f"this is not TOML: {said}") from None
+        raise Malformed(line, f"invalid TOML: {said}") from None
     except RecursionError:
         raise Malformed(1, "this is nested too deeply", "Write it with fewer levels.") from None
     return builder.root if builder.root is not None else Value(1, "map")
@@ -59,12 +59,12 @@ def _text_of(value: Any) -> str:
 
 
 class _Lines:
-    """Finds the line of every key and item of a text that is known to be TOML."""
+    """Finds the line of every key and item in a valid TOML document."""
 
     def __init__(self, text: str) -> None:
         self.lines: dict[Key, int] = {}
         self._tables: dict[Key, int] = {}
-        """The number of tables so far, by array of tables."""
+        """The number of tables so far in each array of tables."""
         self._tokens: list[tuple[str, int]] = []
         line, last = 1, 0
         for found in _TOKEN.finditer(text):
@@ -86,7 +86,7 @@ class _Lines:
                 self._value(self._key(table, "="))
 
     def _header(self) -> Key:
-        """The key of the table that `[a.b]` or `[[a.b]]` begins. In an array of tables, it refers to the last one."""
+        """The key of the table that `[a.b]` or `[[a.b]]` begins. In an array of tables, it refers to the last table."""
         brackets = self._skip("[")
         parts: list[tuple[str, int]] = []
         while self._at < len(self._tokens) and not self._is("]"):

@@ -1,6 +1,6 @@
-"""Values of a data file that know their line, and errors that report it.
+"""Values from a data file, each with its line number, and errors that report it.
 
-This module knows neither the syntax of files (see `yaml`, `json` and `toml`) nor the meaning of values.
+This module depends on neither the syntax of files (see `yaml`, `json` and `toml`) nor the meaning of values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Key = tuple[str | int, ...]
 
 
 class Malformed(BadInput):
-    """The text cannot be read."""
+    """The input cannot be parsed."""
 
     code = "malformed"
 
@@ -31,7 +31,7 @@ class Malformed(BadInput):
         super().__init__(message, fix=fix)
 
     def in_file(self, where: str, error: type[BadInput] = BadInput) -> BadInput:
-        """Converts it to an error that names the file."""
+        """Converts it to an error that includes the file name."""
         return error(f"{where}:{self.line}: {self.message}.", fix=self.fix)
 
 
@@ -96,7 +96,7 @@ class Value(msgspec.Struct, frozen=True, gc=False):
         return self.kind != "float" or math.isfinite(self.plain)
 
     def lines_by_key(self) -> dict[Key, int]:
-        """The line of every value in it: that of its name, or of its item in a list."""
+        """The line of every value in it: the line of its name, or of its list item."""
         return dict(self._lines_below(()))
 
     def _lines_below(self, key: Key) -> Iterator[tuple[Key, int]]:
@@ -153,7 +153,8 @@ def shown(value: Value) -> str:
 
 
 def read_file(path: Path, largest: int, error: type[BadInput] = BadInput) -> bytes:
-    """Returns the content of a file. Raises an error that names the file if it is unreadable or larger than `largest` bytes."""
+    """Returns the contents of a file. Raises an error with the path if it is unreadable or larger than `largest`
+    bytes."""
     try:
         with path.open("rb") as file:
             data = file.read(largest + 1)
@@ -165,7 +166,7 @@ def read_file(path: Path, largest: int, error: type[BadInput] = BadInput) -> byt
 
 
 def decoded(data: bytes, where: str, error: type[BadInput] = BadInput) -> str:
-    """Decodes the text of a file, without a byte order mark. Raises an error that names the file and line."""
+    """Decodes the text of a file, without a byte order mark. Raises an error with the file and line."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as why:

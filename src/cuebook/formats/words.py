@@ -1,11 +1,11 @@
-"""Small pieces of prose: a number with its noun, or the beginning of a text on one line."""
+"""Small pieces of prose: a number with its noun, or the beginning of a string on one line."""
 
 from __future__ import annotations
 
 from typing import Any
 
 SHORT = 60
-"""The default length of a shortened text, in characters."""
+"""The default length of a shortened string, in characters."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -13,6 +13,6 @@ def counted(number: int, noun: str) -> str:
 
 
 def short(value: Any, limit: int = SHORT) -> str:
-    """The beginning of a text, on one line."""
+    """The beginning of a string, on one line."""
     text = " ".join(str(value).split())
     return text if len(text) <= limit else text[: limit - 1] + "…"

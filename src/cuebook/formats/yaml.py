@@ -1,7 +1,7 @@
-"""Reads YAML 1.2 as values that know their line.
+"""Reads YAML 1.2 into values that record their line.
 
 Strict: only the core schema (`yes` is a string, `010` is ten, a date stays a string), one document, and no tags that build
-objects. Depth and aliases are limited, so no text takes long to read.
+objects. Depth and aliases are limited, so no file takes long to read.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _scanner() -> type[Any]:
 
 
 def read_yaml(text: str, limits: Limits = ORDINARY) -> Value:
-    """Returns the only document in a text, or null if there is none. Raises `Malformed` with the line."""
+    """Parses the only document in the input; null if there is none. Raises `Malformed` with the line."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -81,9 +81,9 @@ def read_yaml(text: str, limits: Limits = ORDINARY) -> Value:
         line = mark.line + 1 if mark is not None else text.count("\n") + 1
         raise Malformed(line, *_explained(str(error.problem or error.context))) from None
     except YAMLError as error:
-        place = getattr(error, "position", 0)  # of a character that YAML does not allow
+        place = getattr(error, "position", 0)  # for a character that YAML does not allow
         said = " ".join(str(getattr(error, "reason", error)).split())
-        raise Malformed(text.count("\n", 0, place) + 1, f"this is not YAML: {said}") from None
+        raise Malformed(text.count("\n", 0, place) + 1, f"invalid YAML: {said}") from None
     return builder.root if builder.root is not None else Value(1, "null")
 
 
@@ -154,7 +154,7 @@ _QUOTE = "Put a string that contains ': ' or begins with one of * & ! % @ { [ in
 _FIXES = {
     "mapping values": f"Indent the line like its neighbours. {_QUOTE}",
     "<block end>": _INDENT,
-    "expected ':'": "Write the line before it as NAME: VALUE, or indent it as a part of the text above.",
+    "expected ':'": "Write the line before it as NAME: VALUE, or indent it as part of the text above.",
     "expected ','": "Close the open bracket, or put a comma between two values.",
     "end of stream": "Close the open quotation mark or bracket.",
     "sequence entries": "Start the list on a new line.",
@@ -172,18 +172,18 @@ def _explained(problem: str) -> tuple[str, str]:
     if "'\\t'" in said:
         return "a tab where YAML allows only spaces", "Use spaces instead of the tab."
     fix = next((fix for words, fix in _FIXES.items() if words in said), "Correct it.")
-    return f"this is not YAML: {said}", fix
+    return f"invalid YAML: {said}", fix
 
 
 def read_yaml_or_json(text: str, is_json: bool, most: int, fix: str) -> Value:
-    """Reads YAML, or JSON if it must be JSON. Rejects a text of more than `most` characters."""
+    """Reads YAML, or JSON if it must be JSON. Rejects input of more than `most` characters."""
     if len(text) > most:
         raise Malformed(1, f"the text has more than {most:,} characters", fix)
     if is_json:
         return read_json(text)
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
         try:
-            return read_json(text)  # much faster, and correct for nearly every text that begins with a brace
+            return read_json(text)  # much faster, and correct for nearly every document that begins with a brace
         except Malformed:
             pass
     return read_yaml(text)
@@ -201,7 +201,7 @@ _BEFORE = re.compile(r"(?:\s|#[^\n]*|---(?=\s)|%[^\n]*\n)*")
 
 
 def top_level_names(text: str) -> Iterator[str]:
-    """Yields the names at the top level of a YAML or JSON text, even if it is malformed further down.
+    """Yields the top-level names in a YAML or JSON document, even if it is malformed further down.
 
     A generator, so that a caller can stop as soon as it knows enough.
     """

@@ -1,4 +1,4 @@
-"""Answers to questions: which ones are valid, and which one is used if no person is asked. Pure."""
+"""Answers to questions: which ones are valid, and which one is used if nobody is asked. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cuebook.kernel.run import Settings
 
 UNATTENDED = "unattended"
 IN_ADVANCE = "beforehand"
-"""The senders of answers that no person gave during the run."""
+"""The senders of answers that nobody gave during the run itself."""
 
 _CONFIRMED = {"yes": "yes", "y": "yes", "true": "yes", "no": "no", "n": "no", "false": "no"}
 
@@ -35,9 +35,9 @@ def fitting(type: str, options: tuple[str, ...], value: str) -> str:
 def advance_answer(
     effect: AskHuman, labels: Iterable[str], settings: Settings, given: Mapping[str, int] | None = None
 ) -> Answer | Failed | None:
-    """The answer that needs no person: the one given in advance for the nearest label, or the default of an unattended run.
+    """The automatic answer: given in advance for the nearest label, or the default in an unattended run.
 
-    `given` counts the answers already given for each label. Returns None if a person must be asked.
+    `given` counts the answers already given for each label. Returns None if someone must be asked.
     """
     by = UNATTENDED if settings.unattended else IN_ADVANCE
     for label in labels:
@@ -49,13 +49,13 @@ def advance_answer(
     if not settings.unattended:
         return None
     if effect.default is not None:
-        return _checked(effect, effect.default, by, f"The default of the question '{effect.question[:200]}'")
+        return _checked(effect, effect.default, by, f"The default answer to the question '{effect.question[:200]}'")
     first = effect.options[0] if effect.type == "select" and effect.options else ""
     return Answer("yes" if effect.type == "confirm" else first, by, question=effect.question)
 
 
 def is_automatic(answer: Answer) -> bool:
-    """Whether no person gave this answer during the run."""
+    """Whether nobody gave this answer during the run itself."""
     return answer.by in (UNATTENDED, IN_ADVANCE)
 
 

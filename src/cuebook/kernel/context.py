@@ -1,6 +1,6 @@
-"""Texts and contexts: the input of a model, addressed by content and built by appending.
+"""Texts and contexts: a model's input, addressed by content and built by appending.
 
-A `Text` knows its digest and is loaded on first use; a `Context` is a list that shares its beginning with the list it was
+A `Text` has its digest and is loaded on first use; a `Context` is a list that shares its beginning with the list it was
 built from, so adding a block takes constant time. No I/O happens here: a stored text carries the function that loads it.
 """
 
@@ -15,7 +15,7 @@ import msgspec
 Role = Literal["system", "user", "assistant", "tool"]
 
 INLINE_LIMIT = 2_000
-"""Texts of up to this many characters are stored in their record; longer ones are stored once, by digest."""
+"""Text of up to this many characters is stored in its record; longer text is stored once, by digest."""
 
 _STRETCH = 64
 """Blocks are joined and cached in groups of this size, so reading a context again is cheap."""

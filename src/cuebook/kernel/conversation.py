@@ -1,6 +1,6 @@
-"""The conversation that all dialects share: ask a model, call each tool it asks for, ask again.
+"""The conversation that all dialects share: call a model, make the tool calls it requests, call it again.
 
-A sub-program: use it with `yield from`. It does not know how tools or models are reached.
+A sub-program: use it with `yield from`. It does not depend on how tools or models are reached.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cuebook.kernel.events import Noted
 from cuebook.kernel.outcomes import UNANSWERED, EffectFailed, Failed, Reply, ToolResult
 
 _ENDING = frozenset({"in_doubt", "expired"})
-"""Failures of a call that end the conversation: a person stopped the run there, or no one answered in time."""
+"""Failures of a call that end the conversation: someone stopped the run there, or no one answered in time."""
 
 WARNED_FAILURES = 3
 """Consecutive turns with identical calls and failures after which the model is warned."""
@@ -25,13 +25,13 @@ SAME_FAILURES = 5
 CUT_TURNS = 5
 """Consecutive turns whose calls were all cut at the token limit that end the conversation."""
 REPAIRS = 2
-"""How often a model is asked again after an unusable reply."""
+"""How often a model is called again after an unusable reply."""
 
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
-_LOOK = "It may have been done all the same, in whole or in part: find that out before you do it again."
+_LOOK = "It may still have taken effect, in whole or in part: check before you do it again."
 
 _MADE = "It was made before."
 
@@ -46,13 +46,13 @@ Flaw = Callable[[Reply], str]
 
 
 def _end_if_stopped(call: ToolCall, outcome: CallOutcome) -> Failed | None:
-    """Ends the conversation only if a person stopped the run or no one answered in time."""
+    """Ends the conversation only if someone stopped the run or no one answered in time."""
     ends = isinstance(outcome, Failed) and (outcome.code in _ENDING or bool(outcome.details.get("in_doubt")))
     return outcome if ends and isinstance(outcome, Failed) else None
 
 
 class Talk(msgspec.Struct):
-    """A conversation so far. A caller that passes one in keeps it even if the conversation fails."""
+    """A conversation so far. A caller that passes in a `Talk` keeps it even if the conversation fails."""
 
     replies: list[Reply] = []
     calls: list[tuple[ToolCall, ToolResult]] = []
@@ -74,7 +74,7 @@ def converse(
     heard: Heard = _end_if_stopped,
     flaw: Flaw | None = None,
 ) -> Program[Talk]:
-    """Asks the model until it calls no more tools.
+    """Calls the model until it calls no more tools.
 
     `tools` maps the name that a model sees to a call, which receives the model's arguments. A tool's failure is returned to
     the model as the result of that call. It ends the conversation only if `heard` returns a failure, or if the same calls keep
@@ -105,7 +105,7 @@ def converse(
         before = [_before(made, call) if max_calls is not None else None for call in reply.calls]
         count += before.count(None)
         if max_calls is not None and count > max_calls:
-            raise EffectFailed(Failed("too_many_calls", f"The model asked for more than {max_calls} tool calls."))
+            raise EffectFailed(Failed("too_many_calls", f"The model requested more than {max_calls} tool calls."))
         context = context.add("assistant", reply.content, calls=reply.calls)
         # One branch for each call, even an invalid one: readers of the journal find them by number.
         calls = zip(reply.calls, before, strict=True)
@@ -142,7 +142,7 @@ class _Repeats:
         self._same = self._cut = 0
 
     def see(self, reply: Reply, answered: Sequence[tuple[ToolCall, ToolResult]]) -> None:
-        """Counts a turn; raises if it is one too many."""
+        """Counts a turn; raises if the limit is exceeded."""
         self._call, self._said = answered[0][0], _shown(answered[0][1])
         if not all(result.is_error for _, result in answered):
             self._last, self._same, self._cut = frozenset(), 0, 0
@@ -184,19 +184,17 @@ class _Repeats:
 
 
 def _again(reply: Reply, wrong: str) -> str:
-    cut = (
-        f" It was cut at the limit of the output{_tokens(reply)}: make it shorter." if reply.finish == "length" else ""
-    )
+    cut = f" It was cut off at the output limit{_tokens(reply)}: make it shorter." if reply.finish == "length" else ""
     return f"Your reply cannot be used: {wrong}.{cut} Send the whole reply again, with this corrected."
 
 
 def _with_reply(context: Context, reply: Reply) -> Context:
-    """The context with the reply, unless it is empty: providers refuse empty turns."""
+    """The context with the reply, unless it is empty: providers reject empty turns."""
     return context.add("assistant", reply.content) if reply.text.strip() else context
 
 
 def _is_cut(call: ToolCall, reply: Reply) -> bool:
-    """Whether the reply ended within this call: its arguments are incomplete or missing."""
+    """Whether the reply was cut off in this call, so its arguments are incomplete or missing."""
     return reply.finish == "length" and (bool(call.malformed) or (call is reply.calls[-1] and not call.arguments))
 
 
@@ -211,8 +209,8 @@ def _arguments(call: ToolCall) -> bytes:
 def _branch(tools: dict[str, CallTool], call: ToolCall, reply: Reply) -> CallTool | Branch:
     if _is_cut(call, reply):
         return _refusal(
-            f"This call was not made: your reply was cut at the limit of its output{_tokens(reply)} before the arguments of"
-            f" '{call.name}' were complete. Send less at once, for example in several smaller calls."
+            f"This call was not made: your reply was cut off at the output limit{_tokens(reply)} before the arguments of"
+            f" '{call.name}' were complete. Send less at a time, for example in several smaller calls."
         )
     if call.name not in tools:
         return _refusal(f"There is no tool named '{call.name}'. Use one of: {', '.join(sorted(tools))}.")

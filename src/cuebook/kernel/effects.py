@@ -2,7 +2,7 @@
 
 A program is a generator. It yields the effects below (and the events of `events`), receives the outcome of
 each (of `outcomes`), and does nothing else: no clock, no file, no network. If you understand this file, you understand the
-product. Nothing here knows how an effect is performed.
+product. Nothing here depends on how an effect is performed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Effect(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, om
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be performed again if it is unknown whether it happened."""
+        """Whether it may be performed again when its outcome is unknown."""
         return not self.changes
 
     @property
@@ -52,8 +52,8 @@ class Effect(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, om
 
 
 class SecretUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A secret that an effect needs, and the place for its value, which the performer fills in at the last moment. The place
-    is a field of the effect and never part of a text, so no text can request a secret.
+    """A secret that an effect needs, and where its value goes; the performer fills it in at the last moment. The place
+    is a field of the effect, never part of its text, so no text can request a secret.
     """
 
     at: str
@@ -70,7 +70,7 @@ class SecretNeed(msgspec.Struct, frozen=True):
 
     handle: str = ""
     argument: str = ""
-    """The input that names the handle, if the playbook does not."""
+    """The input that provides the handle, if the playbook does not."""
     required: bool = True
     """Whether the run waits until it can be resolved; a missing optional secret is skipped."""
 
@@ -94,8 +94,8 @@ class Acting(Effect, frozen=True, kw_only=True):
     witnessed: bool = False
     """Whether the journal records it, with the gate's ruling, even if it only reads."""
     doubt: Literal["", "ask", "tell"] = ""
-    """Who decides if its outcome is unknown: a person, who is asked, or the program, which receives the failure. If empty, a
-    person decides, unless a model made the call, because a model can check for itself."""
+    """Who decides if its outcome is unknown: the user, who is asked, or the program, which receives the failure. If
+    empty, the user decides, unless a model made the call, because a model can check for itself."""
 
     @property
     def changes(self) -> bool:
@@ -123,7 +123,7 @@ class ToolSpec(msgspec.Struct, frozen=True):
 
 
 class Watch(msgspec.Struct, frozen=True):
-    """Names a registered watch: a pure function that reads a reply as it streams and may stop it."""
+    """The name of a registered watch: a pure function that reads a reply as it streams and may stop it."""
 
     name: str
     arguments: dict[str, Any] = {}
@@ -131,7 +131,7 @@ class Watch(msgspec.Struct, frozen=True):
 
 class AskModel(Effect, frozen=True):
     prompt: str = ""
-    """The last user turn; may be empty if the context ends in one."""
+    """The last user turn; may be empty if the context ends with a user turn."""
     context: Context = EMPTY
     model: str | None = None
     """`provider/model`; None means the run's model."""
@@ -158,7 +158,7 @@ class AskModel(Effect, frozen=True):
 
 
 class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool server that a playbook defines. It is used only after a person has approved exactly this definition. A
+    """A tool server that a playbook defines. It is used only after someone has approved exactly this definition. A
     server of the same name in the configuration takes precedence.
     """
 
@@ -173,7 +173,7 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def needs(self) -> tuple[SecretNeed, ...]:
-        """The secrets that it gets. A variable that is not set is not passed on."""
+        """The secrets that it receives. A variable that is not set is not passed on."""
         variables = tuple(SecretNeed(f"env:{name}", required=False) for name in self.env_names)
         return (*variables, *(SecretNeed(use.handle) for use in self.secret_headers))
 
@@ -212,7 +212,7 @@ class RunCommand(Acting, frozen=True):
     from_outside: bool = False
     """Whether it depends on text from a model, a server or a tool."""
     ends: bool = False
-    """Whether the end of an overlong stdout is kept in addition to its beginning."""
+    """Whether the end of stdout is kept in addition to its beginning if it is too long."""
 
     @property
     def subject(self) -> str:
@@ -267,7 +267,7 @@ class RunPython(Effect, frozen=True):
     names: tuple[str, ...] = ()
     """The names it can call in addition to the functions of the source: `Name` or `Agent.Name`."""
     moment: float = 0.0
-    """The time that its clock shows."""
+    """The time that its clock returns."""
 
     @property
     def subject(self) -> str:
@@ -335,7 +335,7 @@ class AskApproval(Acting, frozen=True):
     """
 
     purpose: str = "step"
-    """Its reason: `step`, or `takeover` if a person has to check because there is no other evidence."""
+    """Its reason: `step`, or `takeover` if someone has to check because there is no other evidence."""
 
     @property
     def changes(self) -> bool:
@@ -372,7 +372,8 @@ class Wait(Effect, frozen=True):
 
 
 class Bound(Effect, frozen=True):
-    """The program has reached a limit against endless loops. The effect fails, but succeeds when the run is retried."""
+    """The program has reached a limit that prevents endless loops. The effect fails, but succeeds when the run is
+    retried."""
 
     name: str
     failed: Failed
@@ -396,7 +397,7 @@ class Random(Effect, frozen=True):
 class Checkpoint(Effect, frozen=True):
     """From here on, a replay of this branch starts with `state` instead of its beginning.
 
-    With texts, it starts with `(state, texts)`: long ones are stored once, by digest, and loaded on first use.
+    With texts, it starts with `(state, texts)`: long texts are stored once, by digest, and loaded on first use.
     """
 
     state: Any
@@ -410,6 +411,6 @@ class Branch(msgspec.Struct, frozen=True):
 
 
 class All(msgspec.Struct, frozen=True):
-    """Runs several effects or branches at once. Returns their outcomes in order, with `Failed` for each that failed."""
+    """Runs several effects or branches at once. Returns their outcomes in order; a failed one is a `Failed`."""
 
     branches: tuple[Effect | Branch, ...]

@@ -87,7 +87,8 @@ class Conflict(Refused):
 
 
 class Fenced(CuebookError):
-    """This process lost its claim on the run: another one is driving it now, and nothing more was recorded from here."""
+    """This process lost its claim on the run: another process is driving it now, and nothing more was recorded from
+    here."""
 
     code = "fenced"
 

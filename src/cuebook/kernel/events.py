@@ -2,7 +2,7 @@
 
 Journaled events are the bodies of journal records, committed before anyone sees them. Programs yield the first group; the
 engine writes the others. The two events at the end are published while text streams and are never stored. Nothing here
-knows about observers.
+depends on observers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WaitKind = Literal["question", "approval", "breakpoint", "in_doubt", "budget", "
 
 
 FOR_PEOPLE: tuple[WaitKind, ...] = ("question", "approval", "breakpoint", "in_doubt", "budget", "secret")
-"""The kinds of waits that a person ends."""
+"""The kinds of waits that a user ends."""
 
 STATUS_OF_WAIT: dict[str, tuple[RunStatus, StepStatus]] = {
     "approval": ("awaiting_approval", "awaiting_approval"),
@@ -59,7 +59,7 @@ STATUS_OF_WAIT: dict[str, tuple[RunStatus, StepStatus]] = {
     "timer": ("paused", "running"),
     "message": ("paused", "running"),
 }
-"""The states of a run and its step while they wait, most urgent first."""
+"""The states of a run and its step while they are waiting, most urgent first."""
 
 
 PAUSES: frozenset[str] = frozenset({"breakpoint", "budget", "secret"})
@@ -128,7 +128,7 @@ class ArtifactMade(Event, frozen=True):
 
 
 class Noted(Event, frozen=True):
-    """Additional information from a dialect, as plain values."""
+    """Additional information from a dialect, as plain data."""
 
     name: str
     data: dict[str, Any] = {}
@@ -153,11 +153,11 @@ class RunStarted(Beginning, frozen=True):
     inputs: dict[str, Any]
     settings: dict[str, Any] = {}
     playbook: str = ""
-    """The digest of the text it runs."""
+    """The digest of the playbook's source."""
     dialect: str = ""
     interpreter: int = 0
     policy: Text | None = None
-    """The policy at that time. The run follows it or the current one, whichever is stricter."""
+    """The policy at that time. The run follows it or the current policy, whichever is stricter."""
 
 
 class Forked(Beginning, frozen=True):
@@ -251,17 +251,17 @@ class CancelRequested(Event, frozen=True):
 
 
 class Rewound(Event, frozen=True):
-    """The branch continues from the record `seq`: that record and those after it on the branch are void."""
+    """The branch continues from the record `seq`: that record and all later ones on the branch are void."""
 
     seq: int
     path: str
     by: str = ""
     same: bool = False
-    """Whether it continues at the failed effect. That effect may have happened nevertheless, so its key stays the same."""
+    """Whether it continues at the failed effect. That effect may have happened anyway, so its key stays the same."""
 
 
 class Suspended(Event, frozen=True):
-    """Every branch waits; the run is no longer in memory."""
+    """Every branch is waiting; the run is no longer in memory."""
 
     status: RunStatus
     reason: str = ""

@@ -1,7 +1,7 @@
 """The journal: an append-only sequence of records, each at a place, chained by digest.
 
 A place identifies where in the program a record belongs, by its path and never by the order of calls in the whole run.
-Nothing here knows where records are stored.
+Nothing here depends on where records are stored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Place(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def branch_path(parent: str, step: str, visit: int, index: int, number: int) -> str:
-    """The path of the branch `number` of the `All` at this place."""
+    """The path of branch `number` below the `All` at this place."""
     return f"{parent}{quote(step, safe='')}#{visit}.{index}[{number}]/"
 
 
@@ -61,7 +61,7 @@ def parent_key(path: str) -> Key:
 
 
 def step_at(place: Place) -> str:
-    """The label of the step at a place. For a branch without steps it is the step that began the branch."""
+    """The label of the step at a place. For a branch without steps, the step that began the branch."""
     path, step = place.path, place.step
     while not step and path != ROOT:
         path, step, _, _ = parent_key(path)
@@ -81,7 +81,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     path: str
     kind: str
     head: bytes
-    """Number, time, epoch, place and kind, encoded. The chain covers it in addition to the body's digest."""
+    """Number, time, epoch, place and kind, encoded. The chain covers both the head and the body's digest."""
     body: bytes
     """The event, encoded; if it was purged, `PURGED` and its digest."""
     chain: bytes
@@ -138,7 +138,7 @@ class Codec:
 
     def _hide(self, value: Any) -> Any:
         if not isinstance(value, Text):
-            raise TypeError(f"a {type(value).__name__} is not a plain value")
+            raise TypeError(f"{type(value).__name__} is not a plain value")
         if len(value) <= INLINE_LIMIT:
             return str(value)
         if value.loaded:
@@ -154,7 +154,7 @@ class Codec:
 
 
 def outcome_from(value: Any) -> AnyOutcome:
-    """An outcome from its plain form; raises `msgspec.ValidationError` if it is not one."""
+    """An outcome from its plain form; raises `msgspec.ValidationError` for anything else."""
     made: AnyOutcome = msgspec.convert(value, AnyOutcome, dec_hook=_text)
     return made
 
@@ -193,7 +193,7 @@ _encode_head = msgspec.json.Encoder().encode
 
 
 def seal(run: str, seq: int, at: float, epoch: int, place: Place, kind: str, body: bytes, previous: bytes) -> Record:
-    """A record chained to the previous one."""
+    """A record, chained to the previous record."""
     head = _encode_head((seq, at, epoch, place, kind))
     return Record(run, seq, place.path, kind, head, body, _link(previous, head, body))
 
@@ -225,7 +225,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def verify(records: Iterable[Record]) -> Verdict:
-    """Checks the chain from its first record. A purged body is fine; a changed one is not."""
+    """Checks the chain from its first record. A purged body is fine; a changed body is not."""
     chain, count = GENESIS, 0
     for record in records:
         problem = _problem(record, count + 1, chain)

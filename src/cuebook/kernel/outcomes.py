@@ -1,6 +1,7 @@
 """Outcomes: everything that can come back from an effect, as plain values that can be stored.
 
-A failure is an outcome too; it reaches the program as an exception. Nothing here knows which effect returns which outcome.
+A failure is an outcome too; it reaches the program as an exception. Nothing here depends on which effect returns which
+outcome.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ class Reply(Outcome, frozen=True):
     model: str = ""
     """The model that actually answered, as `provider/model`."""
     finish: str = "stop"
-    """`stop`, `length` (cut at the token limit), `tool_calls` or `watch` (stopped by the watch). A reply that was refused or
-    filtered is a failure, `model_refused`; so is an empty one, `reply_empty`, unless its effect is lenient or has a watch."""
+    """`stop`, `length` (cut at the token limit), `tool_calls` or `watch` (stopped by the watch). A refused or filtered
+    reply is the failure `model_refused`; an empty reply is the failure `reply_empty`, unless its effect is lenient or
+    has a watch."""
     usage: Usage = Usage()
     seconds: float = 0.0
     retries: int = 0
@@ -56,7 +58,7 @@ class Reply(Outcome, frozen=True):
 
 
 REFUSED = "model_refused"
-"""The failure of a call that the model, or a filter of its provider, refused to answer."""
+"""The failure of a call that the model, or its provider's filter, refused to answer."""
 
 
 class ToolResult(Outcome, frozen=True):
@@ -76,10 +78,10 @@ class CommandResult(Outcome, frozen=True):
     truncated: bool = False
     """Whether stdout was cut."""
     replaced: bool = False
-    """Whether invalid UTF-8 bytes of stdout were replaced."""
+    """Whether invalid UTF-8 bytes in stdout were replaced."""
     stderr_truncated: bool = False
     signal: str = ""
-    """The signal that ended it, such as `SIGSEGV`; the exit code is then negative."""
+    """The signal that killed it, such as `SIGSEGV`. If set, the exit code is negative."""
     seconds: float = 0.0
     sandbox: str = ""
     """The sandbox: `landlock`, `bubblewrap` or `none`."""
@@ -97,7 +99,7 @@ class HttpResponse(Outcome, frozen=True):
     """The final URL after redirects."""
     truncated: bool = False
     replaced: bool = False
-    """Whether invalid bytes of the body were replaced."""
+    """Whether invalid bytes in the body were replaced."""
     size: int = 0
     """The original size of the body in bytes, if it was cut; 0 if unknown."""
 
@@ -108,7 +110,7 @@ class Source(Outcome, frozen=True):
 
 
 class Done(Outcome, frozen=True):
-    """It happened; there is no result, or only a plain value."""
+    """The effect happened; there is no result, or only a plain value."""
 
     value: Any = None
 
@@ -123,7 +125,7 @@ class Answer(Outcome, frozen=True):
 
 
 class Resumed(Outcome, frozen=True):
-    """A breakpoint was passed; `overrides` are the values that the person changed."""
+    """A breakpoint was passed; `overrides` are the values that the user changed."""
 
     overrides: dict[str, Any] = {}
     by: str = ""
@@ -157,7 +159,7 @@ class PythonCall(msgspec.Struct, frozen=True):
 
 
 class Called(Outcome, frozen=True):
-    """A Python function waits until these calls are answered."""
+    """A Python function is waiting for answers to these calls."""
 
     calls: tuple[PythonCall, ...]
 
@@ -169,7 +171,7 @@ class Returned(Outcome, frozen=True):
 
 
 UNANSWERED = "unanswered"
-"""Key in the details of a failure: the effect began, and its performer does not know whether it happened."""
+"""Key in the details of a failure: the effect began, and its performer cannot tell whether it happened."""
 
 
 class Failed(Outcome, frozen=True):

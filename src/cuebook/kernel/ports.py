@@ -50,9 +50,9 @@ class Confinement(msgspec.Struct, frozen=True):
     """Absolute paths that it may change; the system's programs and libraries are always readable."""
     readable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
-    """Absolute paths of files within these that it may neither read nor change."""
+    """Absolute paths of files within the paths above that it may neither read nor change."""
     fixed: tuple[str, ...] = ()
-    """Absolute paths that it may read but not change, even within those it may change."""
+    """Absolute paths that it may read but not change, even within writable paths."""
     reads_only: bool = False
     """Whether it must not change the mode, owner, times or attributes of files either. Writable paths are scratch space."""
     network: bool = False
@@ -60,7 +60,7 @@ class Confinement(msgspec.Struct, frozen=True):
     """Whether it is only Python, which may then read only the system files that the standard library needs."""
     limits: Limits = Limits()
     hold: Callable[[], Awaitable[None]] = at_once
-    """The program starts after this has finished, and never if it fails or this process ends. Preparations may be made
+    """The program starts after this has finished, and never if it fails or this process exits. Preparations may be made
     in the meantime.
     """
 
@@ -73,7 +73,7 @@ class Confined(Protocol):
     stdout: int
     stderr: int
     overrun: Literal["memory", "processes"] | None
-    """The limit that it exceeded, if that ended it."""
+    """The limit it was killed for exceeding, if any."""
 
     def terminate(self) -> None:
         """Asks it and its whole process group to exit."""
@@ -82,8 +82,8 @@ class Confined(Protocol):
         """Kills it and everything it started, in any process group. May be called more than once."""
 
     async def wait(self) -> int:
-        """Returns its exit code once it has ended completely, or the negative signal number if a signal ended it. A wait that is
-        interrupted may be repeated.
+        """Returns its exit code once it has exited completely, or the negative signal number if a signal killed it. An
+        interrupted wait may be repeated.
         """
 
 
@@ -106,8 +106,6 @@ class Sandbox(Protocol):
 # --- performers ----------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
-
-# --- performers -------------------------------------------------------------------------------------
 
 Domain = Literal["tool", "command", "egress", "secret", "file", "model"]
 
@@ -145,7 +143,7 @@ class Call(msgspec.Struct, frozen=True):
 
     run: str
     key: str
-    """Identifies this effect of this run; the same for all attempts. Idempotency keys are derived from it."""
+    """Identifies this effect in this run; the same for all attempts. Idempotency keys are derived from it."""
     attempt: int
     settings: Settings
     emit: Callable[[str], bool]
@@ -155,9 +153,10 @@ class Call(msgspec.Struct, frozen=True):
     warn: Callable[[str, str], None]
     """Notes a warning (code, message) on the step."""
     note: Callable[[str, dict[str, Any]], None] = _unnoted
-    """Notes something of interest on the step while it runs, such as another attempt."""
+    """Notes something on the step while it runs, such as another attempt."""
     permits: Callable[[Action], Failed | None] = _all_permitted
-    """Checks an action that becomes known only while performing, such as a redirect: returns why it is not allowed, or None."""
+    """Checks an action that becomes known only during performance, such as a redirect: returns why it is not allowed,
+    or None."""
     secrets: Callable[[], dict[str, str]] = _no_secrets
     """The values of the effect's secrets, by place (`SecretUse.at`). Resolve them at the last moment and do not keep them."""
     limits: Limits = Limits()
@@ -173,7 +172,7 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def given(self) -> float:
-        """The seconds it had originally, for messages about its limit."""
+        """The seconds it originally had, for messages about its limit."""
         return self.limits.seconds + self.spent
 
 
@@ -187,12 +186,12 @@ class Performer(Protocol):
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """Something that a person must have seen before an effect is performed, such as the command of a tool server."""
+    """Something that someone must have approved before an effect is performed, such as a tool server's command."""
 
     subject: str
     """A name for it, such as `mcp server github`."""
     digest: str
-    """The digest of what was seen; a different one requires another question."""
+    """The digest of what was approved; a different digest requires another question."""
     prompt: str
     preview: dict[str, str] = {}
     ask_first: bool = True
@@ -200,13 +199,13 @@ class Trust(msgspec.Struct, frozen=True):
 
 
 class Description(msgspec.Struct, frozen=True):
-    """Describes what an effect would do: the actions that the policy decides on, and the preview for a person."""
+    """Describes what an effect would do: the actions that the policy decides on, and the preview for the approver."""
 
     actions: tuple[Action, ...]
     summary: str
     """One line, as in `Run git push`."""
     preview: dict[str, str] = {}
-    """Everything that a person should see before approving, by name."""
+    """Everything that an approver should see, by name."""
     bound: dict[str, Any] = {}
     """Everything else that must be unchanged when it is performed, such as digests of files or a tool's description."""
     trusts: tuple[Trust, ...] = ()
@@ -250,7 +249,7 @@ class Estimator(Protocol):
 
 @runtime_checkable
 class Pricing(Protocol):
-    """A performer of `AskModel` that knows prices."""
+    """A performer of `AskModel` with known prices."""
 
     def is_free(self, effect: AskModel, settings: Settings) -> bool:
         """Whether a call is known to be free, regardless of its outcome."""
@@ -267,7 +266,7 @@ class Case(msgspec.Struct, frozen=True):
     policy: str | None
     """The policy at the start of the run, or None if none was stored."""
     granted: frozenset[str] = frozenset()
-    """Digests that a person has approved for this effect."""
+    """Digests that someone has approved for this effect."""
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -277,7 +276,7 @@ class Admitted(msgspec.Struct, frozen=True):
     secrets: Callable[[], dict[str, str]]
     limits: Limits = Limits()
     ruling: dict[str, Any] = {}
-    """The rule or person that decided, for the record."""
+    """The rule or person that decided, for the journal."""
     still: Callable[[], Awaitable[Failed | None]] | None = None
     """Checks just before performing that it is still what was examined: returns why it is not, or None."""
 
@@ -286,17 +285,17 @@ OnExpiry = Literal["cancel", "hold", "deny"]
 
 
 class Needed(msgspec.Struct, frozen=True):
-    """A person must approve first."""
+    """Someone must approve it first."""
 
     prompt: str
     digest: str
-    """The digest of everything that is approved; a different one needs another approval."""
+    """The digest of everything to be approved; a different digest needs another approval."""
     details: dict[str, Any] = {}
     expires_after: float | None = None
     on_expiry: OnExpiry = "cancel"
     trust: Trust | None = None
     whole: dict[str, str] = {}
-    """Everything that is approved, by name, if the preview in the details shows only part of it."""
+    """Everything to be approved, by name, if the preview in the details shows only part of it."""
 
 
 class Gate(Protocol):
@@ -314,11 +313,11 @@ class Gate(Protocol):
         """Raises `Elsewhere` if this process must not drive a run that works in this folder."""
 
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
-        """Remembers that a person has approved something that an effect relies on."""
+        """Remembers that someone has approved something that an effect relies on."""
 
     def shown(self, words: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str], dict[str, str]]:
-        """A prompt and a preview that are safe to show to a person: bounded, with all characters visible. If the preview is
-        shortened, the full one too.
+        """A prompt and a preview that are safe to display: bounded, with all characters visible. If the preview is
+        shortened, the full preview too.
         """
 
 
@@ -331,7 +330,7 @@ class Redactor(Protocol):
 
 
 class Filter(Protocol):
-    """Masks secrets in text that arrives in pieces; holds back a tail that could be the start of one."""
+    """Masks secrets in text that arrives in pieces; holds back a tail that could be the start of a secret."""
 
     def feed(self, text: str) -> str: ...
 
@@ -342,7 +341,7 @@ class Filter(Protocol):
 
 
 class Batch(msgspec.Struct, gc=False):
-    """The content of one append, which is written completely or not at all."""
+    """The contents of one append, which is written completely or not at all."""
 
     run: str
     epoch: int
@@ -359,15 +358,15 @@ class Batch(msgspec.Struct, gc=False):
     checkpoints: Sequence[tuple[str, int]] = ()
     """Branch path and sequence number of each checkpoint among the records."""
     dropped: Sequence[tuple[int, str]] = ()
-    """Rewinds, each a record and a branch path. Later steps and checkpoints on that line are void."""
+    """Rewinds, each a record and a branch path. Later steps and checkpoints on that branch are void."""
 
 
 class Claim(msgspec.Struct, kw_only=True):
-    """A run held by one driver, with everything needed to continue it."""
+    """A run claimed by one driver, with everything needed to continue it."""
 
     row: RunRow
     text: str
-    """The playbook it started from."""
+    """The source of the playbook that it started from."""
     records: list[Record]
     """The records that a replay needs: those since the last checkpoint of each branch, including inherited ones."""
     inherited: int
@@ -381,7 +380,8 @@ class Claim(msgspec.Struct, kw_only=True):
 
 
 class Fate(msgspec.Struct, frozen=True):
-    """The known state of a driver: it left in good order, its process ended or is alive, or it cannot be inspected from here."""
+    """The known state of a driver: it exited cleanly, its process died or is alive, or it cannot be inspected from
+    here."""
 
     state: Literal["left", "ended", "lives", "silent"]
     machine: str = ""
@@ -389,14 +389,14 @@ class Fate(msgspec.Struct, frozen=True):
 
 
 class News(msgspec.Struct):
-    """Decisions and signals that reached a run while it was driven."""
+    """Decisions and signals that reached a run while it was being driven."""
 
     waits: list[WaitRow]
     signals: list[Signal]
 
 
 class Whole(msgspec.Struct):
-    """Everything that a store has about a run, read at one moment."""
+    """Everything that a store has about a run, read as one snapshot."""
 
     row: RunRow
     steps: list[StepRow]
@@ -422,7 +422,7 @@ class Store(Protocol):
     async def release(self, batch: Batch, *, unless_news: bool) -> bool:
         """Appends and gives up the claim. With `unless_news`, does neither and returns False if there is news.
 
-        If nothing is appended, the claim had no result: its reason becomes news for the next driver.
+        If nothing is appended, the claim had no effect: its cause becomes news for the next driver.
         """
 
     async def news(self, run: str) -> News:
@@ -440,11 +440,11 @@ class Store(Protocol):
         """Puts a signal into the run's inbox. A cancel also closes the run's open waits, so they can no longer be answered."""
 
     async def expire(self, now: float, run: str | None = None) -> list[str]:
-        """Marks expired waits of one run or of all; returns their runs."""
+        """Marks expired waits of one run or of all runs; returns their runs."""
 
     async def ready(self, now: float, driver: str, run: str | None = None) -> list[str]:
         """Runs with pending work that this driver may claim: new runs, runs with news, runs with an expired wait, and runs of
-        a driver that was killed. With `run`, only that one is checked.
+        a driver that was killed. With `run`, only that run is checked.
         """
 
     async def undriven(self, now: float, run: str | None = None) -> list[str]:
@@ -459,7 +459,7 @@ class Store(Protocol):
         """Ends the driver's lease immediately."""
 
     async def alive(self, run: str) -> bool:
-        """Whether a live driver holds the run."""
+        """Whether a live driver has claimed the run."""
 
     async def fate(self, driver: str) -> Fate:
         """The state of a driver."""
@@ -479,7 +479,8 @@ class Store(Protocol):
         among: Collection[str] | None = None,
         limit: int | None = 100,
     ) -> list[RunRow]:
-        """Runs, newest first; `name` is the playbook's. Runs `among` these ids are listed regardless of their status."""
+        """Runs, newest first; `name` is the playbook's name. Runs whose ids are in `among` are listed regardless of
+        their status."""
 
     async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
         """Runs whose id begins with a prefix; only some if there are very many."""
@@ -495,7 +496,7 @@ class Store(Protocol):
         limit: int | None = None,
         offset: int = 0,
     ) -> list[WaitRow]:
-        """Open waits, oldest first; with `kinds`, only those."""
+        """Open waits, oldest first; with `kinds`, only waits of those kinds."""
 
     async def wait_ids(self, tenant: str, kinds: Sequence[str]) -> list[str]:
         """The ids of these waits."""
@@ -506,10 +507,10 @@ class Store(Protocol):
     async def wait(self, wait: str) -> WaitRow: ...
 
     def records(self, run: str, after: int = 0, kinds: Sequence[str] = ()) -> AsyncIterator[Record]:
-        """The run's whole journal in order, the parent's part first; with `kinds`, only those records."""
+        """The run's whole journal in order, the parent's part first; with `kinds`, only records of those kinds."""
 
     async def whole(self, run: str) -> Whole:
-        """A run with all its rows and records, read at one moment."""
+        """A run with all its rows and records, read as one snapshot."""
 
     async def playbook(self, digest: str) -> str: ...
 
@@ -517,7 +518,7 @@ class Store(Protocol):
         """A long text, by its digest."""
 
     async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
-        """Stores a decision for all runs of a tenant under a name; replaces an earlier one."""
+        """Stores a decision for all runs of a tenant under a name, replacing any earlier decision."""
 
     async def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]:
         """The stored decisions of a kind, by name."""

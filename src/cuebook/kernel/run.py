@@ -1,4 +1,4 @@
-"""A run: its settings, and its row, steps and waits as a store keeps them. `fold.state` computes them from the journal."""
+"""A run: its settings, and its row, steps and waits as stored. `fold.state` computes them from the journal."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The settings that the caller chose for a run; edits on resume or fork replace single fields."""
+    """The settings that the caller chose for a run; edits on resume or fork replace individual fields."""
 
     model: str = ""
-    """`provider/model` for playbooks that do not name a model, or for all playbooks; see `model_wins`."""
+    """`provider/model` for playbooks that do not specify a model, or for all playbooks; see `model_wins`."""
     max_tokens: int | None = None
     temperature: float | None = None
     breakpoints: tuple[str, ...] = ()
     budget: Budget = Budget()
     unknown_cost: bool = False
-    """Whether a model without a known price may be asked under a money budget."""
+    """Whether a model without a known price may be called under a money budget."""
     pause_expiry: float | None = None
     """Seconds after which a pause or question without its own expiry expires; None means never."""
     answers: dict[str, str | tuple[str, ...]] = {}
-    """Answers given in advance, by the label of a question or of an enclosing step. Several are used in turn."""
+    """Answers given in advance, by the label of a question or of an enclosing step. Several answers are used in
+    turn."""
     unattended: bool = False
     """Whether the run is unattended: questions get their defaults, and breakpoints are skipped."""
     workspace: str = ""
@@ -46,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     options: dict[str, Any] = {}
     """The options for the dialect, by name. They cannot be changed later: the program depends on them."""
     model_wins: bool = False
-    """Whether the model was chosen for this run and so replaces models that the playbook names."""
+    """Whether the model was chosen for this run and so replaces the playbook's models."""
 
     def edited(self, edits: dict[str, Any]) -> Settings:
         if not edits:
@@ -55,7 +56,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.convert({**msgspec.to_builtins(self), **chosen, **edits}, Settings)
 
     def asked(self, named: str | None) -> str:
-        """The model to ask if the playbook names this one, or does not name one."""
+        """The model to call if the playbook specifies this model, or none."""
         return self.model if not named or (self.model_wins and self.model) else named
 
 
@@ -65,11 +66,11 @@ class Totals(msgspec.Struct, gc=False):
     steps: int = 0
     """The number of planned steps of the playbook; 0 if nothing was planned."""
     branched: int = 0
-    """How many of these are on branches."""
+    """How many of these steps are on branches."""
     completed: int = 0
     failed: int = 0
     skipped: int = 0
-    """Completed steps of the playbook, each counted once, without sub-steps and repeated visits."""
+    """Completed playbook steps, each counted once, without sub-steps and repeated visits."""
     steps_done: int = 0
     """Completed visits, including sub-steps. A step budget limits this number."""
     calls: int = 0
@@ -81,7 +82,7 @@ class Totals(msgspec.Struct, gc=False):
     unknown_costs: int = 0
     """Model calls whose cost is unknown."""
     seconds: float = 0.0
-    """The time for which the run was driven, without waits."""
+    """The time that the run was driven, without waits."""
 
     def kept(self) -> Totals:
         """The totals of a fork at its start: the parent's progress without its cost."""
@@ -131,7 +132,7 @@ class RunRow(msgspec.Struct, kw_only=True, gc=False):
     interpreter: int
     """The version of the dialect's interpreter that the run started with."""
     playbook: str
-    """The digest of the exact text it started from."""
+    """The digest of the exact source it started from."""
     name: str
     created: float
     updated: float
@@ -143,13 +144,13 @@ class RunRow(msgspec.Struct, kw_only=True, gc=False):
     error: Failed | None = None
     parent: str = ""
     parent_seq: int = 0
-    """Where a fork's records begin; earlier ones are the parent's."""
+    """Where a fork's records begin; earlier records are the parent's."""
     epoch: int = 0
     driver: str = ""
 
     @property
     def count(self) -> StepCount:
-        """The only way to count steps. An ended run has skipped the steps that it did not reach."""
+        """The only function that counts steps. A finished run has skipped the steps that it did not reach."""
         totals = self.totals
         reached = totals.completed + totals.failed
         total = max(totals.steps, reached + totals.skipped)
@@ -183,7 +184,7 @@ class StepRow(msgspec.Struct, gc=False):
     model: str = ""
     finish: str = ""
     origin: CostOrigin = "reported"
-    """The origin of its cost: that of the least certain call."""
+    """The origin of its cost: the origin of the least certain call."""
     totals: Totals = msgspec.field(default_factory=Totals)
 
     @property
@@ -204,7 +205,7 @@ def stopped(run: RunRow, step: StepRow) -> str:
 
 
 class WaitRow(msgspec.Struct, kw_only=True):
-    """Something a run waits for."""
+    """Something a run is waiting for."""
 
     id: str
     run: str
@@ -226,7 +227,7 @@ class WaitRow(msgspec.Struct, kw_only=True):
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """Something that reaches a run from outside. Anyone may send one; only the run's driver consumes it."""
+    """Something that reaches a run from outside. Anyone may send a signal; only the run's driver consumes it."""
 
     run: str
     kind: Literal["cancel", "retry", "message", "late"]

@@ -22,7 +22,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
 def server_of(tool: str, servers: Iterable[str]) -> str:
-    """The server of a tool: the one with the longest matching name; empty if there is none."""
+    """A tool's server: the server with the longest matching name; empty if there is none."""
     return max((name for name in servers if tool.startswith(f"{name}.")), key=len, default="")
 
 

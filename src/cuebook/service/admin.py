@@ -1,6 +1,6 @@
-"""Records that operators keep for a tenant: users and roles, names of secrets, policy overrides, and trust.
+"""Records that operators maintain for a tenant: users and roles, names of secrets, policy overrides, and trust.
 
-Every record says who made it. No record contains the value of a secret.
+Every record says who created it. No record contains a secret's value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 DOMAINS: tuple[Domain, ...] = ("tool", "command", "egress", "secret", "file", "model")
 
 Today = Callable[[str], Awaitable[Policy]]
-"""Returns the current policy of a tenant."""
+"""Returns a tenant's current policy."""
 
 
 async def no_policy(tenant: str) -> Policy:
@@ -48,7 +48,7 @@ class SecretName(msgspec.Struct, frozen=True):
 
 
 class Administration:
-    """Reads and writes the records that operators keep."""
+    """Reads and writes the records that operators maintain."""
 
     def __init__(self, store: Store, today: Today, clock: Callable[[], float]) -> None:
         self._store = store
@@ -59,7 +59,7 @@ class Administration:
         who.require("viewer", "view the policy")
         return await self._today(who.tenant)
 
-    # --- small records that surfaces keep, by tenant, kind and name ---
+    # --- small records that surfaces store, by tenant, kind and name ---
 
     async def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]:
         return await self._store.kept(tenant, kind)
@@ -81,10 +81,10 @@ class Administration:
         """Adds a user. Returns the user and their token, which is not shown again."""
         who.require("admin", "change users")
         if not _NAME.fullmatch(name):
-            raise BadInput(f"'{name}' cannot be the name of a user.", fix="Use letters, digits, and . _ @ -.")
+            raise BadInput(f"'{name}' is not a valid user name.", fix="Use letters, digits, and . _ @ -.")
         if is_reserved(name):
             raise BadInput(
-                f"'{name}' cannot be the name of a user, because Cuebook uses it in journals.",
+                f"The user name '{name}' is reserved, because Cuebook uses it in journals.",
                 fix=f"Choose another name. Reserved: {', '.join(RESERVED)}, and names that begin with 'trigger.'.",
             )
         if name in await self._store.kept(who.tenant, "user"):
@@ -114,7 +114,8 @@ class Administration:
         return await self._with_roles(user, _roles(left), who)
 
     async def renew_token(self, name: str, who: Principal = Principal()) -> tuple[User, str]:
-        """Creates a new token for a user, which is not shown again. The old token and the user's sessions end."""
+        """Creates a new token for a user, which is not shown again. The old token and the user's sessions become
+        invalid."""
         who.require("admin", "change users")
         return await self._with_token(await self._user(name, who.tenant), who)
 
@@ -175,7 +176,7 @@ class Administration:
         who.require("admin", "name secrets")
         return await self._store.forget(who.tenant, "secret", name)
 
-    # --- overrides, which answer an `ask` of the policy in advance ---
+    # --- overrides, which answer the policy's `ask` in advance ---
 
     async def add_override(
         self, domain: Domain, pattern: str, expires_after: float | None, who: Principal = Principal()
@@ -243,7 +244,7 @@ def _roles(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def misnamed(name: str) -> str:
-    """Error for a user of an older store whose name has become reserved."""
+    """Error for a user in an older store whose name has become reserved."""
     return (
         f"The user '{name}' has a name that Cuebook reserves, and cannot sign in. Run `cuebook users remove {name}`,"
         " then `cuebook users add` with another name."

@@ -29,12 +29,12 @@ ABOUT = {
 
 
 def approval(row: WaitRow, decision: str, reason: str, who: Principal) -> dict[str, Any]:
-    """The answer of an approver, bound to the digest of the action that was shown."""
+    """An approver's answer, bound to the digest of the action that was shown."""
     if decision not in ("approve", "deny"):
-        raise BadInput(f"'{decision}' is not a decision about an approval.", fix="Use approve or deny.")
+        raise BadInput(f"'{decision}' is not a valid decision on an approval.", fix="Use approve or deny.")
     if row.details.get("different_person") and who.name == row.owner:
         raise NotAllowed(
-            f"{who.name} started this run, and the policy requires another person to decide.",
+            f"{who.name} started this run, and the policy requires someone else to decide.",
             fix="Ask another approver.",
         )
     return {"decision": decision, "digest": row.details.get("digest", ""), "reason": reason}
@@ -81,7 +81,7 @@ def checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
 def checked_values(
     playbook: Playbook, entries: Sequence[Entry], given: Mapping[str, Any], before: int = 0
 ) -> dict[str, Any]:
-    """Checks changed values of a run, as of now or before a record. Inputs must still match their declaration."""
+    """Checks changed values for a run, as of now or before a record. Inputs must still match their declaration."""
     dialect = playbook.dialect
     recorded = Recorded(entries, 0)
     document = playbook.adapted(recorded.options)
@@ -91,7 +91,7 @@ def checked_values(
 
 
 def typed_changes(playbook: Playbook, entries: Sequence[Entry], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Converts values that a person entered as text to the types that the playbook declares."""
+    """Converts values that a user entered as text to the types that the playbook declares."""
     dialect, document = playbook.dialect, playbook.document
     results = dialect.results(document, entries)
     return {
@@ -103,10 +103,10 @@ def typed_changes(playbook: Playbook, entries: Sequence[Entry], given: Mapping[s
 def meant_visit(
     run: str, steps: Sequence[StepRow], step: str, visit: int | None, path: str | None, planned: Collection[str] = ()
 ) -> StepRow:
-    """The visit to a step at which a new run begins: by default the last one.
+    """The visit to a step at which a new run begins: by default the last visit.
 
-    `planned` are the labels of the playbook. A step outside the main line is found in its branch; if several branches
-    reached it, the caller must name one.
+    `planned` contains the playbook's labels. A step outside the main line is found in its branch; if several branches
+    reached it, the caller must specify one.
     """
     reached = [one for one in steps if one.seq]
     found = [one for one in visits_of(reached, step) if path in (None, one.path) and visit in (None, one.visit)]
@@ -138,7 +138,7 @@ def raised(wait: WaitRow, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_promise(playbook: Playbook, label: str, outcome: Mapping[str, Any]) -> None:
-    """Raises `BadInput` if an outcome breaks the contract of its step."""
+    """Raises `BadInput` if an outcome breaks its step's contract."""
     broken = playbook.dialect.broken_promise(playbook.document, label, outcome_from(outcome))
     if broken:
         raise BadInput(
@@ -148,7 +148,7 @@ def check_promise(playbook: Playbook, label: str, outcome: Mapping[str, Any]) ->
 
 
 def checked_outcome(row: WaitRow, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Checks the outcome that a person reports for an effect that happened."""
+    """Checks the outcome that a user reports for an effect that happened."""
     given = dict(outcome) if outcome is not None else row.details.get("late")
     if given is None:
         raise BadInput("'done' needs the outcome of the effect.", fix=_as_in(row))

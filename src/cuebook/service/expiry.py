@@ -1,7 +1,7 @@
 """Ends runs whose waits have expired, when a process opens a store that no server uses.
 
-It ends only runs that certainly end: the run has one open wait, and a dry replay shows that its program finishes once that
-wait expires. All other runs are left to the process that drives them.
+It ends only runs that are certain to end: the run has one open wait, and a dry replay shows that its program finishes
+once that wait expires. All other runs are left to the process that drives them.
 """
 
 from __future__ import annotations

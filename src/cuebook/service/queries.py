@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NAMED = 5
-"""The number of matches that the error for an ambiguous id lists."""
+"""The number of matches listed in the error for an ambiguous id."""
 SHORTEST_NAME = 5
 """The minimum length of a shortened wait id."""
 
@@ -123,7 +123,8 @@ class Queries(Administration):
         limit: int | None = 100,
         who: Principal = Principal(),
     ) -> list[RunRow]:
-        """Runs, newest first; `name` is the name of a playbook. Runs `among` these ids are listed with any status."""
+        """Runs, newest first; `name` is a playbook's name. Runs whose ids are in `among` are listed regardless of their
+        status."""
         who.require("viewer", "view runs")
         return await self._store.runs(tenant=who.tenant, name=name, status=status, among=among, limit=limit)
 
@@ -150,7 +151,7 @@ class Queries(Administration):
         return await self._store.playbook(row.playbook)
 
     async def typed_changes(self, row: RunRow, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Converts values that a person entered as text to the types that the run's playbook declares."""
+        """Converts values that a user entered as text to the types that the run's playbook declares."""
         playbook = await self.playbook_of(row) if given else None
         if playbook is None:
             return dict(given)
@@ -174,7 +175,7 @@ class Queries(Administration):
         return sent(found[-1], self._store.text)
 
     async def settings(self, run: str, who: Principal = Principal()) -> tuple[Settings, Settings]:
-        """The settings of a run at its start, and its current ones."""
+        """A run's settings at its start, and its current settings."""
         entries = [entry async for entry in self._engine.entries((await self.get(run, who)).id)]
         return Recorded(entries[:1], 0).settings, Recorded(without_void(entries), 0).settings
 
@@ -189,7 +190,8 @@ class Queries(Administration):
         return await self._store.wait_ids(who.tenant, FOR_PEOPLE)
 
     async def waiting(self, name: str, who: Principal = Principal()) -> WaitRow:
-        """Finds a wait by its resume token, its id or a prefix of its id. Open waits take precedence over decided ones."""
+        """Finds a wait by its resume token, its id or a prefix of its id. Open waits take precedence over decided
+        waits."""
         who.require("viewer", "view runs")
         wait = self.tokens.wait_of(name)
         try:
@@ -213,7 +215,7 @@ class Queries(Administration):
         return in_full(wait, self._store.text)
 
     async def audit(self, run: str, who: Principal = Principal()) -> Audited:
-        """The evidence of a run, with the result of verifying its chain."""
+        """The evidence from a run, with the result of verifying its chain."""
         from cuebook.service.audit.export import audited_from
 
         row = await self.get(run, who)

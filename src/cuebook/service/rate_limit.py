@@ -1,4 +1,5 @@
-"""The rate limit: how many runs one person may start in a period of time. Continuing a run is free; restarts and forks count."""
+"""The rate limit: how many runs one user may start in a given period. Continuing a run is free; restarts and forks
+count."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class TooManyRuns(Refused):
 
 
 def check_rate(rate: Rate, newest: Sequence[RunRow], now: float) -> None:
-    """Raises `TooManyRuns` if the limit is reached. `newest` are the last `rate.starts` or more runs that this person started."""
+    """Raises `TooManyRuns` if the limit is reached. `newest` contains the last `rate.starts` or more runs that this
+    user started."""
     if len(newest) < rate.starts:
         return
     left = newest[rate.starts - 1].created + rate.seconds - now

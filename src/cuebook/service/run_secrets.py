@@ -1,4 +1,4 @@
-"""Finds the handles of the secrets of a run: in its playbook, its inputs and its journal. It never sees their values."""
+"""Finds the handles of a run's secrets in its playbook, its inputs and its journal. It never sees their values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cuebook.service.start import playbook_of
 
 _PREFIX = "secret:"
 _KINDS = tuple(event.__name__ for event in (RunStarted, Forked, WaitClosed, Performing))
-"""The kinds of records that can name a secret."""
+"""The kinds of records that can mention a secret."""
 _MOST = 1000
 """The maximum number of cached runs and playbooks."""
 
@@ -42,7 +42,7 @@ class RunSecrets(msgspec.Struct, frozen=True):
     """The secrets of one run."""
 
     declared: frozenset[SecretNeed]
-    """The secrets that the playbook or the inputs name."""
+    """The secrets mentioned in the playbook or the inputs."""
     used: frozenset[SecretNeed]
     """The secrets that effects have used."""
     policy: str | None
@@ -87,7 +87,7 @@ class Handles:
         self._seen: dict[str, _Seen] = {}
 
     async def of(self, row: RunRow, given: Mapping[str, Any]) -> RunSecrets:
-        """The secrets of a run, including those that the `given` values name."""
+        """A run's secrets, including any that the `given` values mention."""
         declared = await self._declared_by(row)
         seen = self._seen.get(row.id)
         if seen is None:
@@ -102,7 +102,7 @@ class Handles:
             seen.see(event, declared)
             if reads is not None and isinstance(event, Performed):
                 seen.used.update(reads.secrets_in(event))
-        # Values that a person changed reach the journal only when the run continues.
+        # Values that a user changed reach the journal only when the run continues.
         waits = await self._store.unclosed(row.id) if declared else []
         decided = [wait.answer.get("overrides", {}) for wait in waits]
         named = {need for values in (*decided, given) for need in named_in(declared, values)}

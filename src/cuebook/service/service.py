@@ -1,7 +1,8 @@
-"""`Service`: called by every surface to start, drive, resume, answer, decide, cancel, retry, restart, fork and show runs.
+"""`Service`, which every surface calls to start, drive, resume, answer, decide, cancel, retry, restart, fork and show
+runs.
 
-It combines dialects, performers, the gate and a store, and knows no surface. Surfaces never use the store or the engine.
-Every call acts for a user, with the roles of that user and within their tenant.
+It combines dialects, performers, the gate and a store, and depends on no surface. Surfaces never use the store or the
+engine. Every call acts for a user, with the roles of that user and within their tenant.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ class Service(Queries):
     ) -> RunRow:
         """Creates a run like `restart`, with values and settings that are changed from this step on.
 
-        `path` names the branch of the step; without it, all branches are searched.
+        `path` is the step's branch; without it, all branches are searched.
         """
         who.require("runner", "start runs")
         parent = await self.get(run, who)
@@ -216,7 +217,7 @@ class Service(Queries):
     # --- driving ---
 
     async def drive(self, run: str) -> RunRow:
-        """Drives a run until it waits for a person or ends. Follows it while another process drives it."""
+        """Drives a run until it waits for someone or ends. Follows it while another process is driving it."""
         return await worker.drive(self, run)
 
     async def take_up(self, run: str) -> RunRow:
@@ -247,7 +248,7 @@ class Service(Queries):
             await asyncio.sleep(0.1)
         return await self._store.run(run)
 
-    # --- decisions of people ---
+    # --- decisions by users ---
 
     async def answer(self, wait: str, value: str, who: Principal = Principal(), *, token: str | None = None) -> WaitRow:
         """Answers a question, once. An invalid value leaves it open."""
@@ -302,7 +303,7 @@ class Service(Queries):
         settings: Mapping[str, Any] | None = None,
         token: str | None = None,
     ) -> WaitRow:
-        """Decides an approval or an effect in doubt, once.
+        """Decides on an approval or an effect in doubt, once.
 
         `done` needs the outcome of the effect. Changed settings apply from now on and require the runner role.
         """
@@ -339,14 +340,14 @@ class Service(Queries):
         return row
 
     async def send(self, run: str, channel: str, value: Any, who: Principal = Principal()) -> RunRow:
-        """Sends a message to a run, which may be waiting for it or wait for it later."""
+        """Sends a message to a run, which may be waiting for it now or wait for it later."""
         who.require("runner", "send messages")
         row = await self.get(run, who)
         await self._signal(Signal(row.id, "message", {"channel": channel, "value": value}, who.name))
         return row
 
     def token(self, wait: str) -> str:
-        """A token that lets a person without an account decide this wait, once."""
+        """A token that lets someone without an account decide this wait, once."""
         return self.tokens.of(wait)
 
     async def close(self) -> None:
@@ -379,7 +380,7 @@ class Service(Queries):
         return today if own is None else today.with_playbook(own, name)
 
     async def _held_to(self, row: RunRow) -> list[Policy]:
-        """The policies that apply to a run: the one from its start, if any, and the current one."""
+        """The policies that apply to a run: its policy at the start, if any, and the current policy."""
         today = await self._today(row.tenant)
         async for entry in self._engine.entries(row.id):
             if isinstance(entry.event, RunStarted) and entry.event.policy is not None:
@@ -405,7 +406,7 @@ class Service(Queries):
         raise Conflict(f"Another run was started with this key: {known.id}.", fix="Use another key.")
 
     async def _settings_with(self, row: WaitRow, settings: Mapping[str, Any] | None, who: Principal) -> dict[str, Any]:
-        """The settings of a decision, as part of its answer."""
+        """A decision's settings, as part of its answer."""
         if not settings:
             return {}
         who.require("runner", "change the settings of a run")
@@ -444,7 +445,7 @@ class Service(Queries):
             self._learn_handles([str(body["handle"]) for body in (await self._store.kept(tenant, "secret")).values()])
 
     async def _prepare(self, row: RunRow) -> Failed | None:
-        """Returns the missing secret of a run that is about to be driven. Checks its workspace first."""
+        """Returns the missing secret, if any, of a run that is about to be driven. Checks its workspace first."""
         found = await self._handles.of(row, {})
         lacking = await self._learn_of(row, found.declared, found.used, found.policy)
         if lacking is not None and self._engine.gate is not None:
@@ -452,7 +453,7 @@ class Service(Queries):
         return lacking
 
     async def _learn_run(self, row: RunRow, given: Mapping[str, Any] | None = None) -> Failed | None:
-        """Makes the redactor mask the secrets of a run and of `given`. Returns a failure if one cannot be resolved."""
+        """Makes the redactor mask the secrets of a run and in `given`. Returns a failure if one cannot be resolved."""
         found = await self._handles.of(row, given or {})
         return await self._learn_of(row, found.declared, found.used, found.policy)
 
@@ -473,7 +474,7 @@ class Service(Queries):
         if found:
             raise BadInput(
                 f"The value of a secret is in {masked(' and in '.join(found))}; nothing was {done}.",
-                fix="Remove it and use the handle of the secret instead, for example env:NAME.",
+                fix="Remove it and use the secret's handle instead, for example env:NAME.",
             )
 
     async def _wait(self, wait: str, token: str | None, who: Principal) -> WaitRow:
@@ -505,7 +506,7 @@ class Service(Queries):
 
     def _next(self, row: RunRow) -> str:
         return {
-            "completed": f"`cuebook restart {row.id} STEP` repeats a step and the following ones in a new run.",
+            "completed": f"`cuebook restart {row.id} STEP` repeats a step and all later steps in a new run.",
             "failed": f"`cuebook retry {row.id}` continues where it failed.",
             "cancelled": f"`cuebook retry {row.id}` continues where it was cancelled.",
             "expired": f"`cuebook retry {row.id}` waits again.",

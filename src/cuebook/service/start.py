@@ -29,7 +29,7 @@ _LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
 
 
 def programs_of(own: Programs | None) -> Programs:
-    """Returns a function that finds the program of a run: its dialect's, or else one of `own`."""
+    """Returns a function that finds a run's program: its dialect's program, or else one of `own`."""
 
     def program_of(
         row: RunRow, text: str, inputs: dict[str, Any], options: dict[str, Any]
@@ -98,7 +98,7 @@ def _above(demand: Demand, ceilings: Ceilings) -> Iterator[Problem]:
 
 
 def requirement(policy: Policy) -> str:
-    """A sentence that names the policy that requires postconditions; empty if none does."""
+    """A sentence about the policy that requires postconditions; empty if none does."""
     layer = next((layer for layer in policy.layers if layer.bundle.postconditions == "require"), None)
     if layer is None:
         return ""
@@ -106,7 +106,7 @@ def requirement(policy: Policy) -> str:
 
 
 def chosen_in(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that the user chose for a run; the others come from the configuration."""
+    """The settings that the user chose for a run; all other settings come from the configuration."""
     return {name: settings[name] for name in _CHOSEN if name in settings}
 
 

@@ -1,7 +1,8 @@
 """Follows runs: their journals in order, and streaming text character by character.
 
-Runs of this process are followed through the engine, including streaming text; runs of other processes through the store, at
-intervals. Each text is buffered once for all readers. A bell wakes a reader, which reads what it missed from the store.
+Runs in this process are followed through the engine, including streaming text; runs in other processes through the
+store, at intervals. Streaming text is buffered once for all readers. A bell wakes a reader, which reads what it missed
+from the store.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class Feed:
         return self._stream.flows.get(self.run, {}).get(seq)
 
     async def after(self, seq: int) -> AsyncIterator[Entry]:
-        """The entries after this one, from memory if possible."""
+        """The entries after this entry, from memory if possible."""
         if self._recent and self._recent[0].seq <= seq + 1:
             for entry in [entry for entry in self._recent if entry.seq > seq]:
                 yield entry
@@ -206,7 +207,8 @@ class Feed:
 
 
 class Follower:
-    """Passes on each record of a run once, and streaming text of this process, however often the run waits and continues."""
+    """Passes on each record of a run once, and streaming text from this process, however often the run waits and
+    continues."""
 
     def __init__(self, stream: Stream, run: str, see: Callable[[Event], None], seq: int | None = None) -> None:
         """`seq` is the last record that the reader has seen. If None, the reader starts with the next event."""
@@ -226,7 +228,7 @@ class Follower:
             self._stop = None
 
     async def catch_up(self) -> None:
-        """Passes on the records that the reader has missed. For a fork, they include those of its parent."""
+        """Passes on the records that the reader has missed. For a fork, they include the parent's records."""
         if self.seq is not None:
             async for entry in self._stream.entries(self.run, self.seq):
                 self._pass_on(entry)
@@ -265,15 +267,15 @@ class Stream:
         self.entries = engine.entries
         self.observe = engine.observe
         self.flows: dict[str, dict[int, Flow]] = {}
-        """The streaming texts of the runs of this process, by the record of their call."""
+        """The streaming text of runs in this process, by the record of its call."""
         self._feeds: dict[str, Feed] = {}
         self._asked: dict[str, dict[Place, int]] = {}
-        """The record of each open model call of this process."""
+        """The record of each open model call in this process."""
         self._looking: asyncio.Task[None] | None = None
         engine.observe(self._hear)
 
     async def events(self, run: str, after: str, *, follow: bool) -> AsyncIterator[Event]:
-        """Yields the events after an event id, and then new ones until the run waits or ends."""
+        """Yields the events after an event id, and then new events until the run waits or ends."""
         number, _, offset = after.partition(".")
         seq = int(number)
         texts = Shown()

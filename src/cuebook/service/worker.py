@@ -1,7 +1,7 @@
 """The driver loop: drives one run until it waits or ends, and, in a server, every run that this process should drive.
 
-A worker takes up runs that were started or changed here, runs whose driver died, and runs that were answered in another
-process. A run that a person interrupted, for example with Ctrl-C, waits for that person, unless this server was driving it.
+A worker picks up runs that were started or changed here, runs whose driver died, and runs that were answered in another
+process. A run that a user interrupted, for example with Ctrl-C, waits for that user, unless this server was driving it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ log = logging.getLogger("cuebook")
 PYTHON = "python"
 """The dialect of a run whose program is a Python function: only a process that has the function can drive it."""
 SERVED = "served"
-"""The kind of record in which the store keeps the runs of a server, for the next server to continue them."""
+"""The kind of record that lists a server's runs, so the next server can continue them."""
 _EVERYONE = ""
 _NOWHERE = "\0"
 """The workspace of a Python program's run: no worker can drive it."""
 _GRACE = 2.0
-"""Seconds for the process that answered a run to continue it before this one does."""
+"""Seconds that the process that answered a run has to continue it before this process does."""
 _AFTER_FAILURE, _AFTER_MANY = 5.0, 300.0
 """Seconds before a run that could not be driven is retried. The delay doubles each time, up to the second number."""
 _LONGEST_SLEEP = 1.0
@@ -40,7 +40,7 @@ _FOLLOW_EVERY = 0.1
 
 
 async def drive(service: Service, run: str) -> RunRow:
-    """Drives a run until it waits for a person or ends. Follows it while another process is driving it."""
+    """Drives a run until it waits for someone or ends. Follows it while another process is driving it."""
     while True:
         try:
             row = await service.take_up(run)
@@ -56,16 +56,16 @@ async def drive(service: Service, run: str) -> RunRow:
 
 
 class Worker:
-    """Drives runs in this process: those that a caller waits for, and, once it is open, those that are ready."""
+    """Drives runs in this process: runs that a caller is waiting for, and, once it is open, runs that are ready."""
 
     def __init__(self, service: Service, workspace: str, *, at_once: int = 20, every: float = 0.25) -> None:
-        """Takes up at most `at_once` ready runs of the folder `workspace`; checks for them `every` so many seconds."""
+        """Picks up at most `at_once` ready runs of the folder `workspace`; checks for them every `every` seconds."""
         self._service = service
         self._workspace = workspace
         self._at_once = at_once
         self._every = every
         self._tasks: dict[str, asyncio.Task[RunRow]] = {}
-        """The runs that the worker took up because they were ready."""
+        """The runs that the worker picked up because they were ready."""
         self._requested: dict[str, asyncio.Task[RunRow]] = {}
         """The runs that a caller asked to be driven; `at_once` does not count them."""
         self._served: set[str] = set()
@@ -81,7 +81,7 @@ class Worker:
         self._loop: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Starts looking for ready runs, and continues those of the last server."""
+        """Starts looking for ready runs, and continues the last server's runs."""
         self._opened = True
         kept = await self._service.kept(_EVERYONE, SERVED)
         self._served = {run for run in kept if await self._is_unfinished(run)}
@@ -91,9 +91,10 @@ class Worker:
         self._loop = asyncio.create_task(self._serve())
 
     async def take(self, run: str, *, adopt: bool = False) -> None:
-        """Drives a run as soon as there is capacity, and keeps it until it ends. Does nothing if the worker was never opened.
+        """Drives a run as soon as there is capacity, and keeps driving it until it ends. Does nothing if the worker was
+        never opened.
 
-        A run of another workspace is left alone unless it is adopted; an adopted run can only end.
+        A run of another workspace is left alone unless it is adopted; an adopted run can only be brought to an end.
         """
         if not self._opened or not await self._is_unfinished(run):
             return
@@ -110,9 +111,9 @@ class Worker:
         self._news.set()
 
     async def drive_until(self, run: str, deadline: float | None) -> bool:
-        """Drives a run for a caller until it waits for a person or ends. Returns False if the deadline comes first.
+        """Drives a run for a caller until it waits for someone or ends. Returns False if the deadline comes first.
 
-        The run continues after the deadline. All callers that wait for a run share one task.
+        The run continues after the deadline. All callers waiting for a run share one task.
         """
         while await self._can_continue(run):
             task = self._tasks.get(run) or self._requested.get(run)
@@ -136,11 +137,11 @@ class Worker:
         return True
 
     async def requested(self) -> list[str]:
-        """The runs that are driven here for callers, without those that another process is driving."""
+        """The runs that are driven here for callers, except runs that another process is driving."""
         return [run for run in list(self._requested) if not await self._service.is_driven_elsewhere(run)]
 
     async def finish_requested(self) -> None:
-        """Waits until every run that is driven here for a caller waits for a person or has ended."""
+        """Waits until every run that is driven here for a caller is waiting for someone or has ended."""
         while self._requested:
             await asyncio.wait(list(self._requested.values()))
 
@@ -152,7 +153,7 @@ class Worker:
         return self.drives(run) or await self._service.is_driven(run)
 
     async def can_drive(self, run: str) -> bool:
-        """Whether this process may drive a run: it belongs to this workspace, and not to a Python program."""
+        """Whether this process may drive a run: the run belongs to this workspace, and not to a Python program."""
         return not await self._is_foreign(run)
 
     async def is_attended(self, run: str) -> bool:
@@ -160,7 +161,7 @@ class Worker:
         return await self.is_driven(run) or await self._will_take(await self._service.row(run))
 
     async def interrupted(self, who: Principal) -> list[RunRow]:
-        """Runs that continue only when a person resumes them, newest first."""
+        """Runs that continue only when someone resumes them, newest first."""
         rows = await self._service.interrupted(who)
         return [row for row in rows if not self.drives(row.id) and not await self._will_take(row)]
 
@@ -249,7 +250,7 @@ class Worker:
         return True
 
     async def _will_take(self, row: RunRow) -> bool:
-        """Whether this worker takes up a run that no process is driving, without being asked."""
+        """Whether this worker picks up a run that no process is driving, without being asked."""
         return not await self._is_foreign(row.id) and (row.id in self._served or not _was_interrupted(row))
 
     async def _is_foreign(self, run: str) -> bool:
@@ -260,7 +261,7 @@ class Worker:
         return place == _NOWHERE or bool(place and place != self._workspace)
 
     async def _place(self, run: str) -> str:
-        """The workspace of a run; empty if its journal does not name one."""
+        """The workspace of a run; empty if its journal does not specify one."""
         place = self._places.get(run)
         if place is None:
             row, place = await self._service.row(run), ""
@@ -284,7 +285,7 @@ class Worker:
         return await service.is_due(run)
 
     async def _can_continue(self, run: str) -> bool:
-        """Whether a run can continue without a person."""
+        """Whether a run can continue without anyone's input."""
         service = self._service
         row = await service.row(run)
         if row.status in ENDED:
@@ -315,7 +316,7 @@ class Worker:
         self._requested.pop(run, None)
         self._news.set()
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, Elsewhere):  # the caller gets this one
+        if error is not None and not isinstance(error, Elsewhere):  # the caller receives this error
             log.warning("run %s: %s", run, error)
 
     def _put_off(self, run: str, error: BaseException) -> None:

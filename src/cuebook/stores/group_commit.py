@@ -2,7 +2,7 @@
 
 A write is acknowledged only after its commit. On most disks a commit takes a fraction of a millisecond and happens in the
 event loop, without switching threads. If the disk is slow or another process holds the write lock, commits move to a
-thread and block nothing else. This module knows about transactions, not about their content.
+thread and block nothing else. This module handles transactions, whatever their contents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BUSY_TIMEOUT = 10.0
 """Seconds that a commit waits for another process to release the write lock."""
 
 SLOW = 0.005
-"""Seconds. After a commit that takes longer, the next one moves to the thread."""
+"""Seconds. After a commit that takes longer, the next commit moves to the thread."""
 
 
 class Transaction(Protocol):

@@ -1,4 +1,4 @@
-"""Decides whether a driver still holds its runs: by its process if that can be inspected, or else by its heartbeats.
+"""Decides whether a driver still owns its runs: by its process if that can be inspected, or else by its heartbeats.
 
 Heartbeats are judged by this process's own monotonic clock. The wall clocks of two processes may be hours apart, and they
 jump when a machine wakes up.
@@ -32,12 +32,12 @@ class Holder(NamedTuple):
 
     @classmethod
     def here(cls, driver: str, now: float) -> Holder:
-        """A driver of this process with a fresh heartbeat."""
+        """A driver in this process with a fresh heartbeat."""
         return cls(driver, now + LEASE, this_host(), os.getpid(), birth_of(os.getpid()))
 
     @property
     def fate(self) -> Fate:
-        """Its current state, as far as it is known."""
+        """Its current state, as far as is known."""
         if self.lease is None:
             return Fate("left")
         known = lives(self.host, self.pid, self.born)
@@ -57,7 +57,7 @@ class _Watched:
 
 
 class Leases:
-    """One process's observations of the drivers of a store."""
+    """One process's observations of a store's drivers."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock

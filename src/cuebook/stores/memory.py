@@ -43,7 +43,7 @@ class _Run:
 
 
 class MemoryStore:
-    """Keeps everything in dictionaries. One process, one event loop."""
+    """Keeps everything in dictionaries, for one process and one event loop."""
 
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
@@ -107,8 +107,8 @@ class MemoryStore:
             return False
         self._append(batch)
         held.row.driver = ""
-        held.row.epoch += 1  # further appends by this driver are refused
-        if not batch.records:  # the drive had no result, so its reason is still pending
+        held.row.epoch += 1  # further appends by this driver are rejected
+        if not batch.records:  # the drive had no result, so its cause is still pending
             decided = any(wait.run == batch.run and wait.state in _DECIDED for wait in self._waits.values())
             sent = any(signal.kind == "retry" or held.row.status not in ENDED for signal in held.signals)
             held.news = held.news or decided or sent

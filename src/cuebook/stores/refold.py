@@ -40,7 +40,7 @@ def refold(connection: sqlite3.Connection) -> None:
 
 
 def _journal(connection: sqlite3.Connection, runs: dict[str, tuple[RunRow, int]], row: RunRow) -> list[Record]:
-    """A run's records, inherited ones first."""
+    """A run's records, inherited records first."""
     records: list[Record] = []
     before = 1 << 32
     while True:

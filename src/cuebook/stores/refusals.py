@@ -1,4 +1,4 @@
-"""The refusals of every store and their messages, shared by the SQLite and the in-memory store."""
+"""The errors with which stores reject requests, shared by the SQLite and the in-memory store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def damaged(what: str) -> StoreDamaged:
 
 
 def fenced(run: str) -> Fenced:
-    return Fenced(f"Run {run} was taken over by another process; nothing more was recorded from this one.")
+    return Fenced(f"Run {run} was taken over by another process; nothing more was recorded from this process.")
 
 
 def gap(batch: Batch, head: int) -> StoreError:
@@ -53,12 +53,12 @@ def gap(batch: Batch, head: int) -> StoreError:
 
 
 def check_signal(signal: Signal, status: str, *, under_way: bool) -> None:
-    """Refuses a signal that comes too late, and a retry of a run that a live driver is about to retry."""
+    """Rejects a signal that comes too late, and a retry of a run that a live driver is about to retry."""
     if signal.kind == "late":
         return
     if signal.kind == "retry":
         if status not in ("failed", "cancelled", "expired"):
-            fix = f"`cuebook restart {signal.run} STEP` repeats a step and the following ones in a new run."
+            fix = f"`cuebook restart {signal.run} STEP` repeats a step and all later steps in a new run."
             raise Refused(
                 f"Run {signal.run} is {status.replace('_', ' ')}: only a failed, cancelled or expired run can be retried.",
                 fix=fix if status == "completed" else f"`cuebook show {signal.run}` shows what to do next.",
@@ -83,7 +83,7 @@ def attach_late(wait: WaitRow, payload: dict[str, Any]) -> bool:
 
 
 def in_order(steps: list[StepRow]) -> list[StepRow]:
-    """The steps in the order in which they began; pending ones in the planned order."""
+    """The steps in the order in which they began; pending steps in the planned order."""
     return sorted(steps, key=lambda step: (step.seq == 0, step.seq, step.position))
 
 
@@ -98,6 +98,6 @@ def refusal(wait: str, state: str, by: str, over: bool) -> CuebookError:
         case "cancelled":
             return WaitClosed(f"The wait {wait} is closed: its run was cancelled.")
         case "closed" if not by:
-            return WaitClosed(f"The wait {wait} is closed: its run no longer waits for it.")
+            return WaitClosed(f"The wait {wait} is closed: its run is no longer waiting for it.")
         case _:
             return AlreadyAnswered(f"The wait {wait} was already decided{who}.")

@@ -55,8 +55,8 @@ _NOT_OVER = (
 
 
 class SqliteStore:
-    """Opens the store at `path` and creates it if it does not exist. A read-only store, for example on a read-only disk, can
-    be read; every write is refused.
+    """Opens the store at `path` and creates it if it does not exist. A read-only store, for example on a read-only
+    disk, can be read; every write is rejected.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, synchronous: Literal["FULL", "NORMAL"] = "FULL") -> None:
@@ -216,7 +216,7 @@ class SqliteStore:
         return [run_row(row) for row in rows]
 
     async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
-        rows = self._all(  # the plus makes SQLite use the index on ids instead of the one on tenants
+        rows = self._all(  # the plus makes SQLite use the index on ids instead of the index on tenants
             f"SELECT {RUN} FROM runs WHERE id >= ? AND id < ? AND +tenant = ? ORDER BY id LIMIT ?",
             (beginning, f"{beginning}\U0010ffff", tenant, ALIKE),
         )
@@ -343,18 +343,18 @@ class SqliteStore:
     # --- inside ---
 
     def _refuse_journal(self) -> None:
-        """Refuses a rollback journal next to the store. A store in WAL mode has none, so someone else wrote it, and SQLite
-        would apply its content.
+        """Rejects a rollback journal next to the store. A store in WAL mode has none, so someone else wrote it, and
+        SQLite would apply its contents.
         """
         journal = f"{self.path}-journal"
-        # One exists briefly while another process creates the store.
+        # Such a file exists briefly while another process creates the store.
         for _ in range(_GLANCES):
             if not os.path.lexists(journal) or not self._in_wal_mode():
                 return
             time.sleep(_BETWEEN_GLANCES)
         raise StoreDamaged(
-            f"There is a file {journal} that Cuebook did not write; opening the store would apply its content.",
-            fix="Find out who wrote it, and move it away. The store itself was not touched.",
+            f"There is a file {journal} that Cuebook did not write; opening the store would apply its contents.",
+            fix="Find out who wrote it, and move it elsewhere. The store itself was not touched.",
         )
 
     def _in_wal_mode(self) -> bool:
@@ -413,7 +413,7 @@ class SqliteStore:
         return connection
 
     def _recognise(self, connection: sqlite3.Connection) -> None:
-        """Rejects a store of a newer version, or a foreign database, before anything is changed."""
+        """Rejects a store from a newer version, or a foreign database, before anything is changed."""
         version, tables = connection.execute(
             "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
         ).fetchone()
@@ -424,7 +424,7 @@ class SqliteStore:
             )
         if version == 0 and tables:
             raise StoreDamaged(
-                f"{self.path} is a database, but not a Cuebook store.", fix="Choose another with --store."
+                f"{self.path} is a database, but not a Cuebook store.", fix="Choose another store with --store."
             )
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
@@ -534,7 +534,7 @@ class SqliteStore:
         return [Signal(run, row[0], msgspec.json.decode(row[1]), row[2], row[3]) for row in rows]
 
     def translate(self, error: Exception) -> StoreError:
-        """Converts an SQLite error to one with advice."""
+        """Converts an SQLite error to an error with advice."""
         name = getattr(error, "sqlite_errorname", "") or ""
         if name == "SQLITE_FULL":
             return StoreFull(
@@ -543,17 +543,18 @@ class SqliteStore:
             )
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return StoreLocked(
-                f"Another process holds the write lock of {self.path}.", fix="Wait for it or end it, then try again."
+                f"Another process holds the write lock on {self.path}.",
+                fix="Wait for it to finish or stop it, then try again.",
             )
         if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
             return StoreReadOnly(
                 f"The store {self.path} cannot be opened for writing.",
-                fix="Check the permissions of its folder, of the file and of its -wal and -shm, or choose another with --store.",
+                fix="Check the permissions of its folder, of the file and of its -wal and -shm, or choose another store with --store.",
             )
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or _is_garbled(error):
             return StoreDamaged(
                 f"The store {self.path} is damaged or is not a Cuebook store.",
-                fix="Restore it from a backup, or choose another with --store.",
+                fix="Restore it from a backup, or choose another store with --store.",
             )
         return StoreError(f"The store {self.path} failed: {error}.", fix="Check the disk, then resume the run.")
 
@@ -564,7 +565,8 @@ def _is_garbled(error: Exception) -> bool:
 
 
 def _keep_a_log(connection: sqlite3.Connection) -> None:
-    """Switches to WAL mode. If several processes do so at once, SQLite refuses all but one without waiting for a lock."""
+    """Switches to WAL mode. If several processes do so at the same time, SQLite fails for all but one without waiting
+    for a lock."""
     end = time.monotonic() + _PATIENCE
     while True:
         try:

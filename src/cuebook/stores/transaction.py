@@ -1,6 +1,7 @@
-"""The operations of the SQLite store within a commit: the writes of all runs, one after another, some of which may be refused.
+"""The SQLite store's operations within a commit: the writes of all runs, one after another, some of which may be
+rejected.
 
-An operation is refused before it writes anything, so the other operations of the commit remain valid.
+An operation is rejected before it writes anything, so the other operations in the commit remain valid.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _GIVE_UP = f"""UPDATE runs SET driver = '', epoch = epoch + 1, news = news
     OR EXISTS (SELECT 1 FROM signals s WHERE s.run = runs.key AND s.taken = 0
         AND (s.kind = 'retry' OR runs.status NOT IN ({NAMES_OF_ENDED})))
     WHERE key = ?"""
-"""For a drive without a result, whose reason is still pending."""
+"""For a drive without a result, whose cause is still pending."""
 _json = msgspec.json.encode
 
 
@@ -123,7 +124,7 @@ class Transaction:
             self._db.execute(f"UPDATE runs SET {_SHOW}, {_LET_GO} WHERE key = ?", (*shown, ended, key))
         if ended:
             self._close(key)
-        self._runs.pop(batch.run, None)  # its epoch was raised, so further appends by this driver are refused
+        self._runs.pop(batch.run, None)  # its epoch was raised, so further appends by this driver are rejected
         return True
 
     def _close(self, key: int) -> None:
@@ -214,7 +215,7 @@ class Transaction:
         again = "SELECT 1 FROM signals WHERE run = ? AND taken = 0 AND kind = 'retry'"
         retried = signal.kind == "retry" and self._db.execute(again, (key,)).fetchone() is not None
         check_signal(signal, status, under_way=retried and self._leases.surely_holds(self._holder(driver)))
-        if retried:  # the sender of the first one ended before it was consumed
+        if retried:  # the sender of the first retry exited before it was consumed
             self._db.execute("UPDATE signals SET taken = 1 WHERE run = ? AND taken = 0 AND kind = 'retry'", (key,))
         self._quiet.discard(key)
         if signal.kind == "late" and self._attach_late(key, signal.payload):
@@ -228,7 +229,7 @@ class Transaction:
         self._db.execute("UPDATE runs SET news = 1 WHERE key = ?", (key,))
 
     def _attach_late(self, key: int, payload: dict[str, Any]) -> bool:
-        """Attaches the late outcome of a fenced driver to the question about that effect."""
+        """Attaches a fenced driver's late outcome to the question about that effect."""
         for wait, body in self._db.execute("SELECT id, body FROM waits WHERE run = ? AND state = 'open'", (key,)):
             row = msgspec.json.decode(body, type=WaitRow)
             if attach_late(row, payload):

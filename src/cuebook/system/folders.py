@@ -20,7 +20,7 @@ def config_folder(environ: Mapping[str, str]) -> Path:
 
 
 def data_folder(environ: Mapping[str, str]) -> Path:
-    """The user's data folder, for the store and the weights of the embedded model."""
+    """The user's data folder, for the store and the embedded model's weights."""
     if sys.platform == "win32":
         return Path(environ.get("LOCALAPPDATA") or _home(environ) / "AppData" / "Local") / "cuebook"
     if sys.platform == "darwin":

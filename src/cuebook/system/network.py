@@ -1,4 +1,4 @@
-"""This machine on the network: which hosts refer to itself, and the certificates that it trusts."""
+"""This machine on the network: which host names refer to it, and the certificates that it trusts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Identifies processes by id and start time, and determines whether one is still alive.
+"""Identifies processes by PID and start time, and determines whether they are still alive.
 
-Claims, folders and child processes that outlive a process are matched by these. Without /proc, some answers are unknown, and
-the functions say so.
+Claims, folders and child processes that outlive a process are matched by both. Without /proc, the functions report some
+answers as unknown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 @cache
 def this_host() -> str:
-    """Machine, boot and namespaces: process ids and start times are comparable only if all of these are the same."""
+    """Machine, boot and namespaces: PIDs and start times are comparable only if all of these are the same."""
     import platform
 
     parts = [platform.node()]
@@ -33,8 +33,8 @@ def this_host() -> str:
 
 @cache
 def namespace(kind: str) -> str:
-    """The id of this process's namespace of a kind such as `pid` or `time`. Process ids from another namespace, such as another
-    container's, mean nothing here. Returns 0 if the system has no namespaces of that kind.
+    """The id of this process's namespace of a kind such as `pid` or `time`. PIDs from another namespace, such as
+    another container's, mean nothing here. Returns 0 if the system has no namespaces of that kind.
     """
     try:
         return str(os.stat(f"/proc/self/ns/{kind}").st_ino)
@@ -69,14 +69,14 @@ def lives(host: str, pid: int, born: str) -> bool | None:
 
 
 def _was_before_boot(host: str) -> bool:
-    """Whether the host is this machine before its last boot."""
+    """Whether `host` identifies this machine before its last boot."""
     here, there = this_host().split("|"), host.split("|")
     same_machine = len(here) == len(there) and here[:2] == there[:2] and bool(here[1])
     return same_machine and bool(here[2] and there[2]) and here[2] != there[2]
 
 
 def surely_gone(pid: int, born: str) -> bool:
-    """Whether a process in our namespaces has certainly ended."""
+    """Whether a process in our namespaces has certainly exited."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -84,6 +84,6 @@ def surely_gone(pid: int, born: str) -> bool:
     except OSError:
         return False
     state = state_of(pid)
-    if state and state[0] in ("Z", "X"):  # it has ended, but its parent has not reaped it
+    if state and state[0] in ("Z", "X"):  # it has exited, but its parent has not reaped it
         return True
     return bool(born and state) and state[19] != born

@@ -1,4 +1,4 @@
-"""Tools that Cuebook's own tests use, shipped for yours: scripted and recorded models, and an in-memory store.
+"""Tools from Cuebook's own test suite, shipped for yours: scripted and recorded models, and an in-memory store.
 
 Nothing here uses the network unless you pass in a model that does.
 """

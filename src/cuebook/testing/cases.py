@@ -1,6 +1,6 @@
-"""Test cases of a playbook as values: the inputs of a run and its expected result. Read from YAML, with their lines.
+"""A playbook's test cases as values: the inputs of a run and its expected result. Read from YAML, with their lines.
 
-It does not know how a case is run.
+It does not depend on how a case is run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WORDS = ("equals", "contains", "not_contains")
 
 
 class Words(msgspec.Struct, frozen=True):
-    """Expectations of a text: what it must equal, contain and not contain."""
+    """Expectations about a string: what it must equal, contain and not contain."""
 
     line: int
     equals: str | None = None
@@ -67,21 +67,21 @@ class Called(msgspec.Struct, frozen=True):
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """The expected result of a run. Unspecified parts are not checked, except that the run must be completed."""
+    """The expected result of a run. Unspecified parts are not checked, except that the run must complete."""
 
     line: int = 0
     status: Listed | None = None
     refused: Words | None = None
-    """The run must be refused for this reason."""
+    """The run must be rejected for this reason."""
     error: Words | None = None
     ran: Listed | None = None
     skipped: Listed | None = None
     path: Listed | None = None
-    """Every visit of a step, in order."""
+    """Every visit to a step, in order."""
     results: dict[str, tuple[int, Any]] = {}
     """By step: the line, and what its result must contain."""
     events: Listed | None = None
-    """Event names of the playbook's format, in this order; others may occur between them."""
+    """Event names of the playbook's format, in this order; other events may occur in between."""
     variables: dict[str, Words] = {}
     outputs: dict[str, Words] = {}
     prompts: dict[str, Words] = {}
@@ -103,7 +103,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     result: tuple[int, Any] | None = None
     """The line, and what the run's result must contain."""
     refusals: Listed | None = None
-    """The rules that refused replies, all of them in order."""
+    """All rules that rejected replies, in order."""
     triggers: Listed | None = None
     """All triggers that fired, in order."""
 
@@ -116,7 +116,7 @@ class Said(msgspec.Struct, frozen=True):
     finish: str | None = None
     error: str | None = None
     kind: str = "bad_request"
-    """The code of the error, which is not retried unless the case says so."""
+    """The error code. The error is not retried unless the case says so."""
 
     @property
     def as_line(self) -> Line:
@@ -141,7 +141,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     line: int
     inputs: dict[str, Any] = {}
     replies: tuple[Said, ...] | None = None
-    """In the order in which models are asked."""
+    """In the order of the model calls."""
     step_replies: dict[str, tuple[Said, ...]] = {}
     routes: dict[str, tuple[str, ...]] = {}
     """By step: the next steps that a model chooses, in turn."""
@@ -150,7 +150,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     recorded: Path | None = None
     model: str = ""
     answers: dict[str, tuple[str, ...]] = {}
-    """Answers by step; if one is not valid, the next one is used."""
+    """Answers by step; if an answer is not valid, the next is used."""
     answers_in_order: tuple[str, ...] | None = None
     """Answers in the order of the questions."""
     tools: dict[str, tuple[ToolSaid, ...]] = {}
@@ -158,11 +158,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     requests: dict[str, tuple[ResponseSaid, ...]] = {}
     """By step: the results of its commands and requests, in turn."""
     approvals: dict[str, tuple[str, ...]] = {}
-    """By step: the approver's decisions, in turn. A step that is not listed waits."""
+    """By step: the approver's decisions, in turn. A step that is not listed keeps waiting."""
     real: tuple[str, ...] = ()
     """Steps whose commands and requests, and Python playbooks whose calls, are performed for real."""
     prompts: dict[str, str] = {}
-    """Texts that replace `@prompt` arguments."""
+    """The text that replaces each `@prompt` argument."""
     breakpoints: tuple[str, ...] = ()
     """Steps at which the run stays paused."""
     overrides: dict[str, dict[str, Any]] = {}
@@ -181,9 +181,9 @@ def cases_in(
     tools: Collection[str] | None = None,
     rules: Sequence[str] = (),
 ) -> tuple[Case, ...]:
-    """The cases of a file. `steps` are the playbook's labels, or None if it cannot be parsed. With `plain`, inputs
-    keep the types they are written with. `tools` are the known tools; a name that ends in `.` is a prefix, and None allows
-    any tool. `rules` are the rules by which replies are refused.
+    """The cases in a file. `steps` contains the playbook's labels, or is None if it cannot be parsed. With `plain`,
+    inputs keep the types they are written with. `tools` contains the known tools; a name that ends in `.` is a prefix,
+    and None allows any tool. `rules` contains the rules by which replies are rejected.
     """
     reading = _Cases(reader, folder, steps, plain, tools, rules)
     if root.kind != "seq" or not root.items:
@@ -318,7 +318,7 @@ class _Cases:
     def _recorded(self, node: Value) -> Path:
         given = self._reader.text(node, "recorded")
         if not given:
-            self._reader.wrong(node.line, "'recorded' must name a file.")
+            self._reader.wrong(node.line, "'recorded' must be a file name.")
         return self._folder / given
 
     def _tools(self, node: Value) -> dict[str, tuple[ToolSaid, ...]]:
@@ -383,7 +383,7 @@ class _Cases:
         return Listed(node.line, (self._reader.choice(node, "status", STATUSES),))
 
     def _words(self, what: str, *, exactly: bool = False) -> Callable[[Value], Words]:
-        """A plain string must be contained in the text, or with `exactly` be equal to it."""
+        """The text must contain a plain string, or with `exactly` be equal to it."""
 
         def read(node: Value) -> Words:
             if node.kind != "map":

@@ -1,4 +1,5 @@
-"""Compares the result of a run with what a case expects. Pure: takes values and returns mismatches with their lines."""
+"""Compares the result of a run with the expectations of a case. Pure: takes values and returns mismatches with their
+lines."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     ran: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
-    """Every visit of a step, in order."""
+    """Every visit to a step, in order."""
     results: Mapping[str, Any] = {}
     events: tuple[str, ...] = ()
     variables: Mapping[str, Any] = {}
@@ -49,13 +50,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     left: int = 0
     """Scripted replies that were not used."""
     answers_left: int = 0
-    """Answers in order that were not used."""
+    """Ordered answers that were not used."""
     messages: tuple[str, ...] = ()
     """The messages to the user."""
     result: Any = None
     """The value that the run returned."""
     refusals: tuple[Refusal, ...] = ()
-    """Refused replies."""
+    """Rejected replies."""
     triggers: tuple[str, ...] = ()
 
 
@@ -75,7 +76,7 @@ def compare(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
         yield from _refused(expected, outcome)
         return
     for name, why in outcome.missing.items():
-        yield Mismatch(expected.line, f"call of {name}", "a result in the test", why, name)
+        yield Mismatch(expected.line, f"call to {name}", "a result in the test", why, name)
     yield from _status(expected, outcome)
     if expected.error is not None:
         yield from _words(expected.error, outcome.error, "error", outcome.step)
@@ -154,7 +155,7 @@ def _traced(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
 
 
 def _follow(wanted: Sequence[str], found: Sequence[str]) -> bool:
-    """Whether the events occur in this order; others may come between them."""
+    """Whether the events occur in this order; other events may come in between."""
     rest = iter(found)
     return all(any(one == another for another in rest) for one in wanted)
 
@@ -190,7 +191,7 @@ def _requests(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
 
 
 def _of(asked: Asked, step: str) -> bool:
-    """Whether the request came from this step, or from a step of this group."""
+    """Whether the request came from this step, or from a step in this group."""
     return step in (asked.step, asked.group)
 
 
@@ -200,9 +201,9 @@ def _done(wanted: Mapping[str, Words], done: Sequence[Done], what: str, none: st
 
 
 def _among(
-    texts: Sequence[str], words: Words, what: str, step: str, none: str = "no model was asked in this step"
+    texts: Sequence[str], words: Words, what: str, step: str, none: str = "no model was called in this step"
 ) -> Iterator[Mismatch]:
-    """If a step has several texts, at least one must match, and none may contain forbidden text."""
+    """If a step has several candidates, at least one must match, and none may contain forbidden text."""
     about = f"{what} of step {step}"
     if not texts:
         yield Mismatch(words.line, about, _wanted(words), f"nothing: {none}", step)
@@ -258,7 +259,7 @@ def _messages(wanted: Messages, outcome: Outcome) -> Iterator[Mismatch]:
 
 
 def _same_data(wanted: str | None, found: Any) -> bool:
-    """Whether a text is the JSON of a list or table, with its keys in any order."""
+    """Whether a string is the JSON of a list or table, with its keys in any order."""
     if wanted is None or not isinstance(found, dict | list):
         return False
     try:
@@ -299,7 +300,7 @@ def _called(wanted: Called, made: Sequence[ToolRequest]) -> Iterator[Mismatch]:
     if not same:
         got = f"no such call. {meant(wanted.tool, dict.fromkeys(call.tool for call in made))}"
     step = same[-1].step if same else ""
-    yield Mismatch(wanted.line, f"call of {wanted.tool}", _json(wanted.arguments), got, step)
+    yield Mismatch(wanted.line, f"call to {wanted.tool}", _json(wanted.arguments), got, step)
 
 
 def _holds(wanted: Any, found: Any) -> bool:

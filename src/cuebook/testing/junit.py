@@ -1,6 +1,6 @@
 """Test results as JUnit XML, in the form that most tools accept: a suite for each file, a testcase for each case.
 
-It does not know where the report is written.
+It does not depend on where the report is written.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _LARGEST = 2_000_000
 
 
 def read(path: Path) -> Value:
-    """The single document in a YAML file. Raises `BadFile` with the line of a mistake."""
+    """The single document in a YAML file. Raises `BadFile` with the line of the mistake."""
     text = decoded(read_file(path, _LARGEST, BadFile), str(path), BadFile)
     try:
         return read_yaml(text, SMALL)
@@ -24,14 +24,14 @@ def read(path: Path) -> Value:
 
 
 class CaseReader:
-    """Converts values to the expected types and collects the problems. A missing value counts as an empty one."""
+    """Converts values to the expected types and collects the problems. A missing value counts as empty."""
 
     def __init__(self, where: str) -> None:
         self.where = where
         self.problems: list[tuple[int, str]] = []
 
     def finish(self) -> None:
-        """Raises `BadFile` with every problem, in the order of the file."""
+        """Raises `BadFile` with every problem, in file order."""
         if self.problems:
             raise BadFile("\n".join(f"{self.where}:{line}: {words}" for line, words in sorted(self.problems)))
 

@@ -1,6 +1,7 @@
-"""Tests of playbooks: finds the files, loads their cases, and runs each on the real engine with an in-memory store.
+"""Playbook tests: finds the files, loads their cases, and runs each case on the real engine with an in-memory store.
 
-`tea.test.yaml` contains the cases of the playbook `tea` in the same folder, which may be in any dialect. It prints nothing.
+`tea.test.yaml` contains the cases for the playbook `tea` in the same folder, which may be in any dialect. This module
+prints nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Ran(msgspec.Struct, frozen=True):
 
 
 def find(paths: Sequence[Path]) -> list[Path]:
-    """The test files for these paths: the file itself, those below a folder, or the one next to a playbook."""
+    """The test files for these paths: the file itself, the files below a folder, or the file next to a playbook."""
     found: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
@@ -109,7 +110,7 @@ def _beside(playbook: Path) -> Path:
 
 
 def playbook_suffixes() -> tuple[str, ...]:
-    """The suffixes of playbooks, longest first, except for those that are common for data files."""
+    """The suffixes of playbooks, longest first, except for suffixes that are common for data files."""
     every = {suffix for dialect in registry.dialects() for suffix in dialect.suffixes}
     return tuple(sorted(every - _DATA, key=lambda suffix: (-len(suffix), suffix)))
 
@@ -122,7 +123,7 @@ def _without(name: str, suffixes: Sequence[str]) -> str:
 
 
 def load(path: Path) -> CaseFile:
-    """Loads the cases of a file. Raises `BadFile` with every invalid line."""
+    """Loads the cases from a file. Raises `BadFile` with every invalid line."""
     playbook = _playbook_of(path)
     text, broken, dialect, document = _read_playbook(playbook)
     reader = CaseReader(str(path))
@@ -152,7 +153,7 @@ def _playbook_of(path: Path) -> Path:
 
 
 def _read_playbook(path: Path) -> tuple[str, str, Dialect | None, Document | None]:
-    """The text, why it cannot be run, the dialect, and the document if it can be run."""
+    """The playbook's text, why it cannot be run, the dialect, and the document if it can be run."""
     try:
         with path.open("rb") as file:
             text = registry.text_of(file.read(registry.LARGEST + 1))
@@ -177,7 +178,7 @@ def _labels(document: Document, dialect: Dialect) -> list[str]:
 
 
 async def run(file: CaseFile, case: Case, real: Real | None = None, *, real_steps: bool = False) -> Ran:
-    """Runs one case. With `real`, replies that its recording lacks are requested from that model and recorded. With
+    """Runs one case. With `real`, replies missing from its recording are requested from that model and recorded. With
     `real_steps`, the steps that the case lists under `real` are performed.
     """
     began = time.perf_counter()
@@ -251,7 +252,7 @@ class _Clock:
 
 
 class _Acting:
-    """Plays the person in a case: answers, decides and resumes as the case says, until there is nothing more to do."""
+    """Plays the user in a case: answers, decides and resumes as the case says, until there is nothing more to do."""
 
     def __init__(self, service: Service, case: Case, clock: _Clock, playbook: Playbook) -> None:
         self._dialect = playbook.dialect

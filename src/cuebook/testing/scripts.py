@@ -38,7 +38,7 @@ class CommandSaid(msgspec.Struct, frozen=True):
     exit_code: int = 0
     error: str | None = None
     code: str = "timeout"
-    """The code of the error."""
+    """The error code."""
 
     @property
     def outcome(self) -> CommandResult | Failed:
@@ -64,7 +64,7 @@ class ResponseSaid(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A command or request of a run, as text."""
+    """A command or request from a run, as text."""
 
     step: str
     words: str
@@ -132,7 +132,7 @@ def decisions_said(reader: CaseReader, node: Value) -> tuple[str, ...]:
 
 
 class Scripts:
-    """Returns the results that the case has for a step, in turn; the last one is repeated."""
+    """Returns a step's scripted results in turn; the last result is repeated."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """The environment of a test case: a scripted model, tools and texts. Nothing leaves the process.
 
-It records all requests to them, each with the step that made it.
+It records every request, with the step that made it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from cuebook.testing.cases import Case, ToolSaid
 from cuebook.testing.scripts import Scripts, not_allowed, unsaid
 
 _asking: ContextVar[tuple[str, tuple[str, ...]]] = ContextVar("asking", default=("", ()))
-"""The step that asks a model, and its choices. Several steps may ask at the same time."""
+"""The step that is calling a model, and its choices. Several steps may call models at the same time."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Asked(msgspec.Struct, frozen=True):
 
     step: str
     group: str
-    """The group of the step; empty if it has none."""
+    """The step's group; empty if it has none."""
     system: str
     prompt: str
 
@@ -65,7 +65,7 @@ class ToolRequest(msgspec.Struct, frozen=True):
 
 
 class Stage:
-    """Everything that the run of a case can reach."""
+    """Everything that a case's run can reach."""
 
     def __init__(
         self, case: Case, folder: Path, dialect: Dialect, model: Model | None = None, *, real: bool = False
@@ -150,7 +150,7 @@ class Stage:
         )
 
     def _listed(self, scheme: str, name: str) -> Source | Failed:
-        """Lists the tools that the case has results for; a built-in skill lists those of its tools."""
+        """Lists the tools that the case has results for; a built-in skill lists only its own tools."""
         if scheme == "tools":
             server = name.removesuffix("*") if name.endswith(".*") else None
             known_tools = [one for one in self._tools if one == name or (server and one.startswith(server))]
@@ -188,7 +188,7 @@ class Lines:
             if self.used <= len(self._in_order):
                 return self._in_order[self.used - 1].as_line
             where = "routes" if ways else "replies"
-            self._none(f"The test has {len(self._in_order)} replies, and step {step} asks for one more.", where)
+            self._none(f"The test has no reply left for step {step} ({len(self._in_order)} used).", where)
         label = step if step in self._by_step else self._dialect.step_group(step) or step
         replies = self._by_step.get(label, ())
         turn = self._given.get(label, 0)
@@ -211,7 +211,7 @@ class Lines:
         return json.dumps({"choice": way, "reason": "The test says so."})
 
     def _none(self, message: str, where: str = "replies") -> NoReturn:
-        raise ModelError("bad_request", message, fix=f"Add one under '{where}', or check why the step asks.")
+        raise ModelError("bad_request", message, fix=f"Add one under '{where}', or check why the step calls the model.")
 
 
 class _Asking:
@@ -268,17 +268,17 @@ def _source(value: Any) -> Source:
 
 
 def _step_of(call: Call) -> str:
-    """The key of an effect ends in its step's label, quoted, and its number within the step."""
+    """An effect's key ends with its step's label, quoted, and the effect's number within the step."""
     return unquote(call.key.rpartition("#")[0].rpartition("/")[2])
 
 
 def _spellings(scheme: str, name: str) -> tuple[str, ...]:
-    """The names under which an author may have written a source, as in `@prompt`."""
+    """The ways in which an author may have spelled a source, as in `@prompt`."""
     library = (f"library:{name}", name) if scheme == "prompt" else ()
     return (f"{scheme}:{name}", *library)
 
 
 def _libraries(folder: Path) -> list[Path]:
-    """The folders for prompts: next to the playbook, then in its project."""
+    """The prompt folders: next to the playbook, then in its project."""
     project = project_file(folder.absolute())
     return [folder / "prompts", *([project.parent / "prompts"] if project is not None else [])]

@@ -1,4 +1,4 @@
-"""Finds provider keys: first in the environment, then in the system's keyring. Keys are never shown."""
+"""Finds provider keys, first in the environment, then in the system's keyring. Keys are never shown."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Keys:
         self._kept.pop(name, None)
 
     def remove(self, name: str) -> bool:
-        """Removes a key. Returns whether there was one."""
+        """Removes a key. Returns whether it existed."""
         with _Translated(name):
             keyring = _keyring()
             if keyring.get_password(SERVICE, name) is None:
@@ -116,7 +116,7 @@ class _Translated:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception):
             raise NoKeyring(
-                f"The system's keyring refused the request ({type(error).__name__}).",
+                f"The system's keyring denied access ({type(error).__name__}).",
                 fix=f"Unlock it and try again, or set {self._name} in the environment.",
             ) from None
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class LazyPerformers(Mapping[type[Effect], Performer]):
-    """Performers by kind of effect, each created when it is first looked up."""
+    """Performers by kind of effect, each created on first use."""
 
     def __init__(self, makers: Mapping[type[Effect], Callable[[], Any]]) -> None:
         self._makers = makers
@@ -82,7 +82,7 @@ class PerformerFactory:
         *,
         tools: Iterable[Tool] = (),
     ) -> None:
-        """`tools` are added to the configured ones."""
+        """`tools` are added to the configured tools."""
         self.config = config
         self.given_tools = tuple(tools)
         self.environ = os.environ if environ is None else environ
@@ -193,7 +193,7 @@ class PerformerFactory:
         )
 
     def learn(self, handles: Iterable[str]) -> None:
-        """Makes the redactor mask these secrets, the configured ones, and the parts of those that are URLs."""
+        """Makes the redactor mask these secrets and the configured secrets, and the parts of any that are URLs."""
         self.vault.learn(handles)
         for handle in self.skill_handles:
             with suppress(SecretProblem, BadInput):
@@ -202,7 +202,7 @@ class PerformerFactory:
     # --- inside ---
 
     def ceilings(self) -> Ceilings:
-        """The limits of effects, and the maximum that a playbook can request."""
+        """The limits for effects, and the maximum that a playbook can request."""
         of = self.config.get
         limits = Limits(
             seconds=of("limits.seconds"),

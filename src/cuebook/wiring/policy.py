@@ -45,12 +45,12 @@ class PolicyFiles:
         return self._policy
 
     async def granted(self, subject: str, digest: str) -> bool:
-        """Whether a person trusts this subject, such as a tool server, in its current form."""
+        """Whether this subject, such as a tool server, is trusted in its current form."""
         assert self.store is not None
         return (await self.store.kept(TENANT, "trust")).get(subject, {}).get("digest") == digest
 
     def names_private(self, host: str, port: int) -> bool:
-        """Whether a rule names this host in full, which makes it accessible even if it is private."""
+        """Whether a rule lists this host by its full name, which makes it accessible even if it is private."""
         return names_host([self._policy], host, port)
 
     def _own_layer(self) -> list[Layer]:

@@ -18,7 +18,7 @@ from cuebook.wiring.wiring import Wiring
 
 
 def preview_setup(wiring: Wiring, model: str = "") -> Setup:
-    """The setup for runs with this model, which replaces those that a playbook names, or with the configured one."""
+    """The setup for runs with this model, which replaces a playbook's own models, or with the configured model."""
     wins, model, problem = bool(model) or wiring.model_wins, model or wiring.model, ""
     try:
         wiring.providers.check(model)
@@ -41,12 +41,12 @@ def preview_setup(wiring: Wiring, model: str = "") -> Setup:
 
 
 def strictest_policy(wiring: Wiring) -> Policy:
-    """The current policy without anything that a person has trusted: at least as strict as the one in force. Needs no store."""
+    """The current policy without any trust, so at least as strict as the policy in force. Needs no store."""
     return load_policy(config_folder(os.environ), wiring.config.folder, lambda path, digest: False)
 
 
 def terms_by_model(wiring: Wiring) -> Callable[[str], Terms]:
-    """Returns a function that looks up the limits of a model and, if it is listed, its price. Needs no key."""
+    """Returns a function that looks up a model's limits and, if listed, its price. Needs no key."""
     prices, tool_output = Prices(wiring.config.get("prices")), wiring.config.get("limits.output")
 
     def terms(name: str) -> Terms:
@@ -62,8 +62,8 @@ def terms_by_model(wiring: Wiring) -> Callable[[str], Terms]:
 
 
 def _asked(wiring: Wiring, model: str, own: str) -> Asked:
-    """The full name and the URL of a model. `own` is the model of the run."""
-    with suppress(BadInput):  # reported as the problem of the model
+    """The full name and the URL of a model. `own` is the run's model."""
+    with suppress(BadInput):  # reported as the model's problem
         model = wiring.providers.full_name(model, own)
     config = wiring.provider_configs.get(model.partition("/")[0])
     return Asked(model, "" if config is None else config.base_url)

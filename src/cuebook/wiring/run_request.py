@@ -26,7 +26,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     unattended: bool = False
     options: dict[str, Any] = {}
     budget: Budget | None = None
-    """Limits for this run; those that are not set stay as configured."""
+    """Limits for this run; limits that are not set stay as configured."""
     folder: Path | None = None
     """The folder for the files of a playbook that was passed as text."""
 
@@ -34,7 +34,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 async def start_run(
     wiring: Wiring, service: Service, playbook: Playbook, request: RunRequest, who: Principal, *, key: str = ""
 ) -> RunRow:
-    """Creates a run, which no process is driving yet. If the key was used before, returns the run of that key."""
+    """Creates a run, which no process is driving yet. If the key was used before, returns the run with that key."""
     settings = _settings(wiring, playbook, request)
     inputs = typed_inputs(playbook, request.inputs)
     return await service.start(playbook, inputs, settings, who, key=key)
@@ -56,13 +56,13 @@ def _settings(wiring: Wiring, playbook: Playbook, request: RunRequest) -> Settin
 
 
 def _budget(configured: Budget, wanted: Budget | None) -> Budget:
-    """The configured budget with the limits of the request."""
+    """The configured budget with the request's limits."""
     named = {} if wanted is None else {name: getattr(wanted, name) for name in Budget.__struct_fields__}
     return msgspec.structs.replace(configured, **{name: one for name, one in named.items() if one is not None})
 
 
 def check_settings(wiring: Wiring, settings: Mapping[str, Any]) -> None:
-    """Raises `BadInput` if the new model of a run cannot be asked."""
+    """Raises `BadInput` if a run's new model cannot be called."""
     model = settings.get("model")
     if isinstance(model, str) and model:
         wiring.providers.check(model)
@@ -79,7 +79,7 @@ def _steps(given: Sequence[str | int] | str, playbook: Playbook) -> tuple[str, .
 
 
 def typed_inputs(playbook: Playbook, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Converts strings to the types that the playbook declares, because the fields of a page contain only strings."""
+    """Converts strings to the types that the playbook declares, because the fields on a page contain only strings."""
     dialect = playbook.dialect
     texts = {one.name for one in playbook.inputs if one.type != "string"}
     return {

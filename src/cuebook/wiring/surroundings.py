@@ -1,4 +1,4 @@
-"""Everything on this machine that the check of a playbook can use: neighbouring files, skills, models and the policy."""
+"""Everything on this machine that a playbook's check can use: neighbouring files, skills, models and the policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools of one process: agent tools, Python functions, skills and tool servers, as they are configured.
+"""The tools of one process: agent tools, Python functions, skills and tool servers, as configured.
 
 Loaded at the first effect that uses tools, or at startup if the configuration defines any.
 """
@@ -68,8 +68,8 @@ class Tools(Toolbox):
         )
 
     def _server_of(self, spec: ServerSpec) -> McpServer:
-        """A server that a playbook defines. Most need the network, so approving one approves its network access too, and
-        the question says so. A variable that is not set here is not passed on.
+        """A server that a playbook defines. Most servers need the network, so approving a server also approves its
+        network access, and the question says so. A variable that is not set here is not passed on.
         """
         environ = self._factory.environ
         return McpServer(
@@ -117,7 +117,7 @@ def _function(name: str, path: str) -> Tool:
 
 
 def load_function(name: str, path: str) -> Tool:
-    """Loads the function that `[tools]` names, as a tool. Raises `BadInput` if it is missing or cannot be a tool."""
+    """Loads a function listed under `[tools]` as a tool. Raises `BadInput` if it is missing or cannot be a tool."""
     module, _, function = path.partition(":")
     try:
         found = getattr(importlib.import_module(module), function)

@@ -1,4 +1,4 @@
-"""Builds a service from configuration, keys, models and a store. Only this module knows all of them."""
+"""Builds a service from configuration, keys, models and a store. Only this module depends on all of them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Wiring:
         tools: Iterable[Tool] = (),
         store: Store | None = None,
     ) -> None:
-        """`models`, `tools` and `store` add to or replace the configured ones."""
+        """`models`, `tools` and `store` extend or replace the configuration."""
         self.config = config
         self.keys = keys or Keys()
         self._store = store
@@ -89,7 +89,7 @@ class Wiring:
     ) -> Settings:
         """The settings of a new run of a playbook from this folder. Raises `BadInput` if its model is unavailable.
 
-        `model` replaces the configured one. A document that needs no model runs without one. If a document keeps its
+        `model` replaces the configured model. A document that needs no model runs without one. If a document keeps its
         questions open, they do not expire unless `pause_expiry` is configured.
         """
         wins = bool(model) or self.model_wins
@@ -113,11 +113,11 @@ class Wiring:
 
     @property
     def model_wins(self) -> bool:
-        """Whether the model was chosen for this command or call, so that no playbook can choose another one."""
+        """Whether the model was chosen for this command or call, so that no playbook can choose another."""
         return self.config.origin("model").place == "--model"
 
     def check_models(self, dialect: Dialect, document: Any, settings: Settings) -> None:
-        """Raises `BadInput` if a model that the playbook names is unavailable, before anything costs money."""
+        """Raises `BadInput` if one of the playbook's models is unavailable, before anything costs money."""
         if settings.model_wins:
             return
         for flaw in self.flaws_of(dialect.models(document)):
@@ -159,7 +159,7 @@ class Wiring:
         return bool(self.config.get("store").exists())
 
     def service(self, store: Store | None = None, programs: Programs | None = None) -> Service:
-        """Creates the service for the given store, or for the configured one, which is created if it is missing."""
+        """Creates the service for the given store, or for the configured store, which is created if it is missing."""
         path: Path = self.config.get("store")
         performer = self.performer()
         given = store or self._store
@@ -170,7 +170,7 @@ class Wiring:
         kept = given or SqliteStore(path, synchronous=self.config.get("synchronous"))
         for config in self.provider_configs.values():
             if config.key:
-                self.keys.in_environment(config.key)  # the redactor must know it before anything is stored
+                self.keys.in_environment(config.key)  # the redactor must be able to mask it before anything is stored
         return Service(
             kept,
             performers,
@@ -188,7 +188,7 @@ class Wiring:
         )
 
     def runtime(self, service: Service, stored: Stored | None = None, worker: Worker | None = None) -> Runtime:
-        """The runtime contract for this service, with the user's stored playbooks or the given ones."""
+        """The runtime contract for this service, with the user's stored playbooks or the given playbooks."""
         from cuebook.service.contract.runtime import Runtime
         from cuebook.service.worker import Worker
 
@@ -224,7 +224,7 @@ def _is_embedded(model: str) -> bool:
 
 
 def _merged(provider: Provider) -> ProviderConfig:
-    """Merges the configured provider with the built-in one of the same name."""
+    """Merges the configured provider with the built-in provider of the same name."""
     built_in = BUILT_IN.get(provider.name)
     if built_in is None:
         if provider.base_url is None:

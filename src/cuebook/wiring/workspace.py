@@ -66,5 +66,7 @@ class Workspace:
                 fix=_ELSEWHERE[what],
             )
         if not real.is_dir():
-            return Failed("no_workspace", f"{what} {folder} is not a folder.", fix="Create it or choose another.")
+            return Failed(
+                "no_workspace", f"{what} {folder} is not a folder.", fix="Create it or choose another folder."
+            )
         return None

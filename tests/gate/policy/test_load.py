@@ -179,8 +179,8 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         ('allowed_domains = ["https://example.com"]\n', 1, "must be a single host name", ""),
         ('allowed_domains = ["example.com/x"]\n', 1, "must be a single host name", ""),
         ("allowed_domains = 1\n", 1, "allowed_domains must be a list", ""),
-        ("a = [\n", 2, "this is not TOML", ""),
-        ("version = 1\nversion = 1\n", 2, "this is not TOML", ""),
+        ("a = [\n", 2, "invalid TOML", ""),
+        ("version = 1\nversion = 1\n", 2, "invalid TOML", ""),
     ],
 )
 def test_a_mistake_in_toml_is_reported_with_its_line(
@@ -205,7 +205,7 @@ def test_a_mistake_in_toml_is_reported_with_its_line(
         ("tools: {}\ntools: {}\n", 2, "'tools' is defined twice", "Remove one"),
         ("tools:\n  deny: [a]\n  deny: []\n", 3, "'deny' is defined twice", ""),
         ("egress:\n  allow:\n    - *.example.com\n", 3, "unknown alias '*.example.com'", "in quotes"),
-        ("tools: [\n", 2, "this is not YAML", ""),
+        ("tools: [\n", 2, "invalid YAML", ""),
         ("tools:\n\tallow: []\n", 2, "a tab where YAML allows only spaces", ""),
         ("version: 1\n---\nversion: 1\n", 2, "a second document begins here", ""),
         ("version: !!python/object:os.system x\n", 1, "unknown tag", ""),
@@ -229,7 +229,7 @@ def test_a_file_that_is_not_a_policy_is_refused(tmp_path: Path) -> None:
     assert ".toml or .yaml" in refused(write(tmp_path, "x", "policy.json")).message
     assert "cannot be read" in refused(tmp_path / "missing.toml").message
     assert "larger than" in refused(write(tmp_path, "#" * 250_001)).message
-    assert "not YAML" in refused(write(tmp_path, "a: \x01", "p.yaml")).message
+    assert "invalid YAML" in refused(write(tmp_path, "a: \x01", "p.yaml")).message
     for name in ("deep.toml", "deep.yaml"):
         assert (
             "nested too deeply"

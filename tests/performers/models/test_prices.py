@@ -101,7 +101,7 @@ def test_the_user_s_file_wins(tmp_path: Path, name: str, text: str) -> None:
     ("name", "text", "said"),
     [
         ("prices.toml", "models = 3", r":1: the prices are invalid: Expected `object`, got `int`"),
-        ("prices.toml", "\nnot toml [", r":2: this is not TOML"),
+        ("prices.toml", "\nnot toml [", r":2: invalid TOML"),
         ("prices.toml", '[models."x/y"]\ninput = 1.0\n[models."a/b"]\nprize = 1.0', r":3: .* unknown field `prize`"),
         ("prices.toml", "\n[prices]", r":2: .* unknown field `prices`"),
         ("prices.json", '{\n"models": {"a/b": {"input": "much"}}}', r":2: the prices are invalid"),

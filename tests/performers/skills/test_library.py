@@ -269,7 +269,7 @@ async def test_a_file_is_named_to_the_gate_and_a_link_that_was_swapped_in_is_ask
     [
         ("Just text.\n", "does not begin with front matter"),
         ("---\nname: x\nno end\n", "does not begin with front matter"),
-        ("---\nname: [a\n---\nx\n", "S.md:3: this is not YAML"),
+        ("---\nname: [a\n---\nx\n", "S.md:3: invalid YAML"),
         (
             "---\nname: a\nname: b\n---\nx\n",
             "S.md:3: 'name' is defined twice. Remove one of them; the first is on line 2.",

@@ -1,4 +1,4 @@
-"""Takes an effect through the gate: it is examined, approved by a person if needed, and only then performed.
+"""Takes an effect through the gate: it is examined, approved by someone if needed, and only then performed.
 
 The gate decides what is allowed; this module decides what happens when an approval is denied or expires.
 """
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 CANCELLED = Failed("cancelled", "Cancelled.")
 CUT_OFF = Failed("cancelled", "Cancelled while it was under way.", details={"in_doubt": True})
-"""The failure of a cancelled effect that may have happened nevertheless."""
+"""The failure of a cancelled effect that may have happened anyway."""
 
 APPROVE, DENY = "approve", "deny"
 
@@ -38,7 +38,7 @@ UNGUARDED = Admitted(_everything, dict)
 
 
 async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitted | Failed:
-    """Decides whether the effect may be performed; waits for a person whenever something new needs approval."""
+    """Decides whether the effect may be performed; waits for the user whenever something new needs approval."""
     gate = driver.engine.gate
     if gate is None:
         return await _asked_for(driver, line, key, effect) if isinstance(effect, AskApproval) else UNGUARDED
@@ -53,8 +53,8 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
         case = Case(driver.row, driver.settings, driver.recorded.policy, granted)
         ruling = await _examined(driver, line, effect, case)
         if not isinstance(ruling, Needed):
-            refused = _refused_before(driver, key)  # a person may have been faster than the gate
-            driver.waits.close_cancelled(key, "approval:")  # a question that was open and is obsolete
+            refused = _refused_before(driver, key)  # the user may have been faster than the gate
+            driver.waits.close_cancelled(key, "approval:")  # an open question that is now obsolete
             return refused or ruling
         asked += 1
         purpose = f"approval:{asked}"
@@ -93,7 +93,7 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
 
 
 def _refused_before(driver: Driver, key: Key) -> Failed | None:
-    """The refusal of this effect by a person or by expiry since the last drive. It applies regardless of the gate's
+    """The denial of this effect, by someone or by expiry, since the last drive. It applies regardless of the gate's
     current ruling.
     """
     for asked in count(1):
@@ -139,7 +139,7 @@ async def _asked_for(driver: Driver, line: Line, key: Key, effect: AskApproval) 
 
 
 def _changed(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """The parts that changed since a person last approved this effect, which is why they are asked again."""
+    """The parts that changed since someone last approved this effect, which is why approval is requested again."""
     old, new = before.get("bound"), now.get("bound")
     if not isinstance(old, dict) or not isinstance(new, dict):
         return {}
@@ -172,7 +172,7 @@ def _denied(closed: WaitClosed) -> Failed:
 
 
 def _expired(on_expiry: Any) -> Failed | None:
-    """The outcome of an approval that was not given in time. Returns None if it keeps waiting indefinitely."""
+    """The outcome of an approval that was not given in time. Returns None if it waits indefinitely."""
     match on_expiry:
         case "hold":
             return None
@@ -183,7 +183,7 @@ def _expired(on_expiry: Any) -> Failed | None:
 
 
 class CutShort(Exception):
-    """The awaited work was cut short by a cancellation of the run or by its performer."""
+    """The awaited work was cut short: the run was cancelled, or its performer stopped it."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.message)

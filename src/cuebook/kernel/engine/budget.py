@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NO_BUDGET = Budget()
 
 SPENT = "budget_spent"
-"""Failure code of an effect that was ended because the run was out of time. It must not be repeated automatically."""
+"""Failure code of an effect that was stopped because the run was out of time. It must not be repeated automatically."""
 
 
 class Over(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ def cut_by_budget(driver: Driver, limits: Limits, allowed: float, failed: Failed
 
 
 def spent(driver: Driver, failed: Failed) -> Failed:
-    """The failure of an effect that was cut off and may have changed something: a person must decide what follows."""
+    """The failure of an effect that was cut off and may have changed something: the user must decide what to do."""
     budget = driver.settings.budget.seconds
     return msgspec.structs.replace(
         failed,

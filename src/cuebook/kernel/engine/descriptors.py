@@ -1,4 +1,4 @@
-"""Detects a lack of file descriptors. It is temporary, so an effect waits instead of failing."""
+"""Detects a lack of file descriptors. The lack is temporary, so an effect waits instead of failing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NoDescriptors(CuebookError):
     code = "no_descriptors"
 
     def __init__(self) -> None:
-        super().__init__(fix="Run fewer things at once, or raise the limit (`ulimit -n`).")
+        super().__init__(fix="Run fewer things at the same time, or raise the limit (`ulimit -n`).")
 
 
 def lacks_descriptors(error: BaseException | None) -> bool:
@@ -53,7 +53,7 @@ def exhausted() -> bool:
 
 
 def pauses() -> Iterator[float]:
-    """The delays before each attempt."""
+    """The delay before each attempt."""
     seconds = _FIRST
     while True:
         yield seconds

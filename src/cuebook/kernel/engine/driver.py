@@ -1,7 +1,7 @@
-"""The driver advances one run from the end of its journal until it waits or ends.
+"""The driver advances one run from the end of its journal until the run waits or ends.
 
 It owns the run's generators: it sends outcomes in, follows branches below `All`, delivers cancellation, and
-drops everything when the run waits. `handlers` handles each kind of effect, `waits` the waits.
+drops everything when the run waits. `handlers` handles the effects and `waits` the waits.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PATIENCE = 5.0
 
 
 class Line:
-    """A branch of the program while it is in memory: the root, or one below `All`."""
+    """A branch of the program while it is in memory: the root, or a branch below `All`."""
 
     __slots__ = ("cursor", "interruptible", "live", "program", "task")
 
@@ -79,10 +79,10 @@ class Driver:
         self.under_way: dict[Key, Estimate] = {}
         """Model calls in progress, with the maximum that each may use."""
         self.acting: dict[Key, tuple[Effect, int]] = {}
-        """Effects with an intent but no outcome, begun by this driver or a lost one, with their attempt."""
+        """Effects with an intent but no outcome, begun by this driver or a lost driver, with their attempt."""
         self.cancel: CancelRequested | None = None
         self.finishing = False
-        """Whether everything is being dropped. Interruptions are then not cancellations by a person."""
+        """Whether everything is being dropped. If so, an interruption does not mean that someone cancelled the run."""
         self._take_up(claim)
         self._lines: set[Line] = set()
         self._active = 1
@@ -92,7 +92,7 @@ class Driver:
         self._cancel_thrown = False
         self._given: Counter[str] | None = None
         self._seq_of: dict[int, tuple[Failed, int]] = {}
-        """The records of failures that a program got as values, by identity."""
+        """The records of failures that a program received as values, by identity."""
 
     def _take_up(self, claim: Claim) -> None:
         self._claim = claim
@@ -113,7 +113,7 @@ class Driver:
     # --- the life of a drive ---
 
     async def drive(self) -> RunRow:
-        async with self.waits.lock:  # signals that arrive meanwhile are handled when everything is in place
+        async with self.waits.lock:  # signals that arrive in the meantime are handled when everything is in place
             if not await self._begin():
                 return self.row
         try:
@@ -146,7 +146,8 @@ class Driver:
         return [self.engine.codec.entry(record) for record in self._claim.records]
 
     async def _rewind(self, retry: Signal) -> list[Entry]:
-        """Rewinds the failed effects and reads the journal again, because it may now begin at another checkpoint."""
+        """Rewinds the failed effects and reads the journal again, because replay may now begin at another
+        checkpoint."""
         self.waits.take(retry)
         entries = [entry async for entry in self.engine.entries(self.run_id)]
         self.writer.state.know_done(await self.engine.store.steps(self.run_id))
@@ -217,14 +218,14 @@ class Driver:
             status = "cancelled"
             reason = self.cancel.reason if self.cancel is not None else ""
             failed = Failed(failed.code, f"{failed.message} {reason}".strip())
-        # A run may continue after a failed step, so the error names that step and not the last one.
+        # A run may continue after a failed step, so the error refers to that step, not to the last one.
         step = str(failed.details.get("step") or self.row.step)
         event = RunFinished(status, error=failed, step=step, failed_seq=seq, seconds=self._lasted())
         await self.writer.release(event, Place(), unless_news=False)
         return self.row
 
     async def _suspended(self) -> bool:
-        """Gives up the run unless there is news. Once given up, nothing of it stays in memory."""
+        """Gives up the run unless there is news. A run that was given up leaves nothing in memory."""
         async with self.waits.lock:
             if self._active > 0:
                 return False
@@ -288,7 +289,7 @@ class Driver:
                 if line.interruptible and not line.cursor.cancelled and line.task is not None:
                     line.task.cancel()
 
-    # --- the number of active branches: when it is zero, the run waits ---
+    # --- active branches: when there are none, the run waits ---
 
     def rest(self) -> None:
         self._active -= 1
@@ -436,7 +437,7 @@ class Driver:
         return outcome
 
     def _where(self, error: EffectFailed) -> int | None:
-        """The record of a failure, even if the program got it as a value and raised it itself."""
+        """The record of a failure, even if the program received it as a value and raised it itself."""
         return error.seq or self._seq_of.get(id(error.failed), (None, None))[1]
 
     def _tell(self, line: Line, event: AnyEvent) -> tuple[Any, bool]:

@@ -1,6 +1,6 @@
 """The engine: drives runs, keeps their leases alive, receives their signals and publishes their events.
 
-One engine per process. It knows its store and performers only through their interfaces in `ports`.
+One engine per process. It uses its store and performers only through their interfaces in `ports`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class WatchFunction(Protocol):
 
 
 class Unmasked:
-    """A redactor that knows no secrets; a filter that lets everything through."""
+    """A redactor without secrets: a filter that lets everything through."""
 
     def value(self, value: T) -> T:
         return value
@@ -126,9 +126,9 @@ class Engine:
         self.gate = gate
         self.redactor: Redactor = redactor or Unmasked()
         self.prepare = prepare
-        """Called before the first effect of each drive; afterwards the redactor knows the run's secrets."""
+        """Called before the first effect of each drive; after it, the redactor can mask the run's secrets."""
         self._clear = clear
-        """Ends orphaned processes before a person is asked about their effects."""
+        """Kills orphaned processes before anyone is asked about their effects."""
         self.clock = clock
         self.driver = f"d{secrets.token_hex(8)}"
         self._watches = {} if watches is None else watches
@@ -157,7 +157,7 @@ class Engine:
         await self._create(row, text, event, 1, GENESIS, [])
 
     async def fork(self, row: RunRow, step: StepRow, values: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        """Creates a run that shares the parent's records before a step visit; `row.parent` names the parent."""
+        """Creates a run that shares the parent's records before a step visit; `row.parent` is the parent's id."""
         inherited: list[Record] = []
         async for record in self.store.records(row.parent):
             if record.seq >= step.seq:
@@ -193,7 +193,7 @@ class Engine:
     # --- driving ---
 
     async def drive(self, run: str, *, prepared: bool = False) -> RunRow:
-        """Claims the run and drives it until it waits or ends. Raises `Busy` if another driver holds it.
+        """Claims the run and drives it until it waits or ends. Raises `Busy` if another driver has claimed it.
 
         With `prepared`, preparation is skipped, for a run that only has to end.
         """
@@ -219,7 +219,7 @@ class Engine:
             await self.store.release(Batch(claim.row.id, claim.row.epoch, []), unless_news=False)
 
     async def clear(self) -> None:
-        """Ends the orphaned processes of a lost driver. A failure to do so does not affect the run."""
+        """Kills the orphaned processes of a lost driver. A failure to do so does not affect the run."""
         try:
             await self._clear()
         except Exception:
@@ -273,7 +273,7 @@ class Engine:
     # --- observing ---
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Calls `observer` with all events; returns a function that stops this."""
+        """Calls `observer` with every event; returns a function that unsubscribes it."""
         self._observers.append(observer)
         return lambda: self._observers.remove(observer)
 
@@ -312,7 +312,7 @@ class Engine:
         return unchanged(records, verdict, self.store.text)
 
     async def _is_another(self, begun: Record, row: RunRow) -> bool:
-        """Whether the playbook differs from the one that the run started with."""
+        """Whether the playbook differs from the version that the run started with."""
         if begun.body.startswith(PURGED):
             return False
         event = self.codec.decode(begun.body)

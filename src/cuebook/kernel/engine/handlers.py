@@ -1,4 +1,4 @@
-"""Handles each kind of effect: immediately, by waiting, by asking a model, or by acting on the world.
+"""Handles each kind of effect: immediately, by waiting, by calling a model, or by acting on the world.
 
 Each function returns the number of the outcome's record and the outcome itself, once the outcome is durable.
 """
@@ -178,7 +178,7 @@ def unanswered(how: str, kind: str) -> Failed:
     return CANCELLED
 
 
-# --- by asking a model --------------------------------------------------------------------------------
+# --- by calling a model --------------------------------------------------------------------------------
 
 
 async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> Acted:
@@ -221,7 +221,8 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
 
 
 async def ready(driver: Driver, line: Line) -> bool:
-    """Waits for missing secrets before the run's first effect here. Returns False if the run was cancelled in the meantime."""
+    """Waits for missing secrets before the run's first effect here. Returns False if the run was cancelled in the
+    meantime."""
     while (lacking := await _lacking(driver, line)) is not None:
         if driver.cancel is not None and not line.cursor.cancelled:
             driver.waits.close_cancelled(Place().key)
@@ -250,7 +251,7 @@ async def may_begin(driver: Driver, line: Line, place: Place, *, seen_before: bo
     """Waits before a step's first effect if the run's step or time budget is used up."""
     key: Key = (place.path, place.step, place.visit, -1)
     if seen_before and not driver.recorded.waits_at(key):
-        return  # it has begun before
+        return  # it had already begun
     if driver.cancel is not None:
         driver.waits.close_cancelled(key)
     elif driver.settings.budget != NO_BUDGET and driver.row.totals.steps_done:
@@ -260,7 +261,8 @@ async def may_begin(driver: Driver, line: Line, place: Place, *, seen_before: bo
 async def _afforded(
     driver: Driver, line: Line, key: Key, over: Callable[[], Over | None], asked: Iterator[int]
 ) -> bool:
-    """Waits for a larger budget each time it is used up. Returns False if the run was cancelled in the meantime."""
+    """Waits for a larger budget whenever the current budget is used up. Returns False if the run was cancelled in the
+    meantime."""
     while (why := over()) is not None:
         purpose, details = f"budget:{next(asked)}", {"code": why.code}
         closed = await driver.waits.wait(line, key, "budget", why.message, purpose=purpose, details=details)
@@ -331,7 +333,7 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
     attempt = driver.recorded.intents.get(key, 0)
     doubted = bool(attempt) and not effect.repeatable
     if attempt:
-        await driver.engine.clear()  # a repetition must not overlap the original
+        await driver.engine.clear()  # a repetition must not overlap with the original
     asked = count(1)
     unanswered: Failed | None = None
     while True:
@@ -375,7 +377,7 @@ async def _attempted(
 
 
 def _after_approval(effect: Effect, outcome: AnyOutcome) -> AnyOutcome:
-    """Marks a failure that came after a person's approval, so the program can tell."""
+    """Marks a failure that came after someone approved the effect, so the program can distinguish it."""
     if isinstance(outcome, Failed) and isinstance(effect, Acting) and effect.approval:
         return msgspec.structs.replace(outcome, details={**outcome.details, "approved": True})
     return outcome
@@ -401,7 +403,7 @@ async def _begun(
     outcome = await _perform(driver, line, key, effect, attempt, stream, admitted, begin)
     if isinstance(outcome, Failed) and outcome.code == "changed":
         return _unbegun(outcome, doubted)
-    if isinstance(begin, _Intent) and not begin.passed and isinstance(outcome, Failed):  # it was still in preparation
+    if isinstance(begin, _Intent) and not begin.passed and isinstance(outcome, Failed):  # it was still being prepared
         cut = outcome.code == "cancelled"
         if begin.asked_for or not cut:
             await begin.written()
@@ -443,8 +445,8 @@ class _Intent:
 
 
 async def _patiently(driver: Driver, line: Line, key: Key, work: Callable[[], Awaitable[T]]) -> T | Failed:
-    """Repeats work while there are too few file descriptors for it. That is not a failure of the run: other work, possibly
-    unrelated, uses them and will release them.
+    """Repeats work while there are too few file descriptors for it. That is not a failure of the run: other, possibly
+    unrelated work uses them and will release them.
     """
     warned = False
     outcome: T | Failed = await work()
@@ -531,7 +533,7 @@ async def _perform_once(
             return Failed.of(NoDescriptors())
         message = f"'{effect.fingerprint}' failed: {type(error).__name__}: {error}"
         return driver.engine.redactor.value(Failed("performer_error", message))
-    if isinstance(outcome, Failed) and not doubt and exhausted():  # regardless of its message, that may be the reason
+    if isinstance(outcome, Failed) and not doubt and exhausted():  # whatever the message says, this may be the reason
         return Failed.of(NoDescriptors())
     return _as_journaled(driver, effect, outcome)
 

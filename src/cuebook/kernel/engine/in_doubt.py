@@ -1,4 +1,5 @@
-"""Effects in doubt: they began, but it is unknown whether they happened. A person reviews them and decides what to do."""
+"""Effects in doubt: they began, but it is unknown whether they happened. Someone reviews them and decides what to
+do."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def unanswered(effect: Effect, outcome: AnyOutcome) -> Failed | None:
-    """The failure that leaves an effect in doubt, if a person must decide; None if there is no doubt."""
+    """The failure that leaves an effect in doubt, if someone must decide; None if there is no doubt."""
     if not isinstance(outcome, Failed) or not outcome.details.get(UNANSWERED):
         return None
     asks = isinstance(effect, Acting) and not effect.repeatable and effect.doubt != "tell"
@@ -31,9 +32,9 @@ def unanswered(effect: Effect, outcome: AnyOutcome) -> Failed | None:
 async def settle(
     driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, failed: Failed | None = None
 ) -> AnyOutcome | None:
-    """Asks a person about an effect that began and has no outcome. Returns None if it should be performed again.
+    """Asks the user about an effect that began and has no outcome. Returns None if it should be performed again.
 
-    `failed` is the failure that left it in doubt; None if its process ended in the meantime.
+    `failed` is the failure that left it in doubt; None if its process exited in the meantime.
     """
     gate, words, parts = driver.engine.gate, words_of(effect), {**parts_of(effect), **_given(failed)}
     name, preview, whole = (words, parts, {}) if gate is None else gate.shown(words, parts)
@@ -65,7 +66,7 @@ def reason(fate: Fate) -> str:
     """Why an effect is in doubt, according to the fate of the driver that began it."""
     match fate.state:
         case "ended":
-            return "the process ended while it was under way"
+            return "the process exited while it was under way"
         case "silent":
             return (
                 f"contact with process {fate.pid} on {fate.machine or 'another machine'} was lost while it was under way"
@@ -76,7 +77,7 @@ def reason(fate: Fate) -> str:
 
 
 def _given(failed: Failed | None) -> dict[str, str]:
-    """The output of an effect before it ended without an outcome."""
+    """The output of an effect up to the point where it ended without an outcome."""
     streams = {"stdout": "its output until then", "stderr": "its error output until then"}
     found = {} if failed is None else {name: str(failed.details.get(at) or "") for at, name in streams.items()}
     return {name: text for name, text in found.items() if text}
@@ -99,8 +100,8 @@ def _decided(driver: Driver, key: Key, closed: WaitClosed, effect: Effect) -> An
 
 
 async def cancelled(driver: Driver, key: Key, effect: Effect, attempt: int) -> AnyOutcome:
-    """The outcome of an effect that a lost process began, when its run is cancelled: a person's decision, if there is one.
-    If not, the doubt remains and the effect is not continued.
+    """The outcome of an effect that a lost process began, when its run is cancelled: the user's decision, if there is
+    one. If not, the doubt remains and the effect is not continued.
     """
     await driver.engine.clear()
     if effect.repeatable:
@@ -109,7 +110,7 @@ async def cancelled(driver: Driver, key: Key, effect: Effect, attempt: int) -> A
 
 
 def said(driver: Driver, key: Key, effect: Effect, attempt: int) -> AnyOutcome | None:
-    """A person's decision about an effect in doubt; None if there is none yet, or if the effect is to be repeated."""
+    """The user's decision about an effect in doubt; None if there is none yet, or if the effect is to be repeated."""
     closed = driver.waits.decided(key, f"in_doubt:{attempt}")
     return None if closed is None else _decided(driver, key, closed, effect)
 
@@ -147,7 +148,7 @@ def never_began(kind: str, failed: Failed) -> bool:
 
 
 async def send_late(driver: Driver, key: Key, outcome: AnyOutcome) -> None:
-    """Sends the run's current driver the outcome of an effect that it may consider in doubt."""
+    """Sends the outcome of an effect to the run's current driver, which may consider the effect in doubt."""
     payload = {"key": list(key), "outcome": msgspec.to_builtins(outcome, enc_hook=str)}
     await driver.engine.store.signal(Signal(driver.run_id, "late", payload, driver.engine.driver))
 

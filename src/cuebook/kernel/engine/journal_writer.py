@@ -1,6 +1,6 @@
 """Writes one run's journal: numbers, chains and folds records, and publishes them once they are durable.
 
-It knows nothing about programs; a driver passes it the events.
+It does not depend on programs: a driver passes it the events.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class JournalWriter:
         spill_context(context, self._known_contexts, self._texts)
 
     def keep_text(self, text: str) -> dict[str, Any]:
-        """Stores a text with the next record; returns the reference to it."""
+        """Stores a text with the next record; returns a reference to it."""
         digest = digest_of(text)
         self._texts[digest] = text
         return {"digest": digest, "length": len(text)}

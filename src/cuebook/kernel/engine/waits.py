@@ -42,7 +42,7 @@ def in_full(wait: WaitRow, load: Callable[[str], str]) -> WaitRow:
 
 
 class Waits:
-    """The waits of one run while it is driven."""
+    """The waits of one run while it is being driven."""
 
     def __init__(self, driver: Driver, claim: Claim) -> None:
         self._driver = driver
@@ -82,7 +82,7 @@ class Waits:
         if known is not None and known.wait in recorded.closed:
             return recorded.closed[known.wait]
         row = self._rows.get(known.wait) if known is not None else None
-        if row is None:  # not asked yet, or closed when the run ended and asked again by its retry
+        if row is None:  # not opened yet, or closed when the run ended and opened again by its retry
             now = driver.clock()
             masked = driver.engine.redactor.value
             prompt, options, default = masked((prompt, options, default))
@@ -139,7 +139,7 @@ class Waits:
         return closed
 
     def opened(self, key: Key, wait: str) -> WaitRow | WaitOpened | None:
-        """A wait of this effect as it was asked."""
+        """A wait of this effect, as it was opened."""
         before = (one for (place, _), one in self._driver.recorded.opened.items() if place == key and one.wait == wait)
         return self._rows.get(wait) or next(before, None)
 
@@ -154,8 +154,8 @@ class Waits:
         return self._close(WaitClosed(row.id, _HOW[row.state], row.kind, row.answer, row.by), row)
 
     def close_cancelled(self, key: Key, purposes: str = "") -> None:
-        """Records that the undecided waits of this effect from before a crash or a pause are cancelled; with `purposes`, only
-        waits whose purpose begins with it.
+        """Records that this effect's undecided waits from before a crash or a pause are cancelled; with `purposes`,
+        only waits whose purpose begins with it.
         """
         recorded = self._driver.recorded
         for (place, purpose), opened in list(recorded.opened.items()):
@@ -212,7 +212,7 @@ class Waits:
         return [signal for signal in self._signals if signal.kind == "late" and signal.payload["key"] in keys]
 
     def take(self, signal: Signal) -> None:
-        """Marks a signal as used: the store may still show it until the record that says so is written."""
+        """Marks a signal as used: the store may still return it until the record of its use is written."""
         self._signals.remove(signal)
         self._taken.add(signal.id)
 
@@ -225,7 +225,7 @@ class Waits:
             self._wake(wait, None)
 
     def status(self) -> tuple[RunStatus, str]:
-        """The status of the run while all its branches wait, and the reason."""
+        """The status of the run while all its branches are waiting, and the reason."""
         kinds = {wait.kind for wait, _ in self._parked.values()}
         kind = next(kind for kind in STATUS_OF_WAIT if kind in kinds)
         return STATUS_OF_WAIT[kind][0], "" if kind in ("question", "approval", "breakpoint") else kind

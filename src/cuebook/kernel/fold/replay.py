@@ -133,7 +133,7 @@ class Recorded:
             self.retried = {entry.place.key for entry in entries if entry.seq not in kept and _has_failed(entry.event)}
 
     def _set(self, event: AnyEvent) -> None:
-        """Applies settings. People chose them, so a rewind does not undo them."""
+        """Applies settings. Users chose them, so a rewind does not undo them."""
         match event:
             case RunStarted():
                 self.inputs, self.settings = event.inputs, self.settings.edited(event.settings)
@@ -201,7 +201,7 @@ class Recorded:
         self._effects_left[key[0]].add(key)
 
     def _restart(self, path: str, event: Checkpointed) -> None:
-        """Drops everything before a branch's checkpoint. Its cursor knows how many events its open steps had."""
+        """Drops everything before a branch's checkpoint. Its cursor records how many events its open steps had."""
         self.checkpoints[path] = event
         self._effects_left[path], self._events_left[path] = set(), 0
         for frame in self.cursor(path).frames:

@@ -41,7 +41,8 @@ def rewinds(entries: list[Entry], whole_step: bool, by: str = "", inherited: int
 
 
 def _failures(live: list[Entry]) -> list[Entry]:
-    """The outcomes that ended the run: the cancelled ones, or the failed one and its failed siblings below `All`."""
+    """The outcomes that ended the run: those that were cancelled, or the failure and its failed siblings below
+    `All`."""
     cancelled: dict[str, Entry] = {}
     for entry in live:
         if _failed(entry) == "cancelled":
@@ -74,7 +75,7 @@ def _was_cut_off(live: list[Entry]) -> bool:
 
 
 def _visit(live: list[Entry], failed: Failed) -> Entry | None:
-    """The beginning of the visit that a failure names, if the program named one.
+    """The beginning of the visit that a failure refers to, if the program specified one.
 
     If the visit had `finished`, its work is kept and only the first effect after it is repeated; if the next step was also
     chosen (`routed`), nothing is repeated.
@@ -105,7 +106,7 @@ def _in_all(live: list[Entry], numbers: dict[int, Entry], visit: tuple[str, str,
 
 
 def _failed(entry: Entry) -> str:
-    """The code of a failed outcome; empty for others."""
+    """The code of a failed outcome; empty for other outcomes."""
     event = entry.event
     return event.outcome.code if isinstance(event, Performed) and isinstance(event.outcome, Failed) else ""
 

@@ -39,7 +39,7 @@ _ORIGINS: tuple[CostOrigin, ...] = ("reported", "estimated", "unknown")
 
 
 class Stopwatch:
-    """Measures how long a run was driven. A drive that ended normally recorded its duration; for one that was interrupted or
+    """Measures how long a run was driven. A drive that ended normally recorded its duration; if it was interrupted or
     killed, the time up to its last entry counts.
     """
 
@@ -244,7 +244,7 @@ class RunState:
         step = self.step_at(entry.place)
         again = step is not None and step.model == event.model
         self._calls[entry.place] = None if event.free else max(0, entry.place.attempt - 1) if again else 0
-        if not event.free:  # unknown until its outcome says what it cost
+        if not event.free:  # unknown until the outcome reports the cost
             for totals in (self.row.totals, *([step.totals] if step else [])):
                 totals.unknown_costs += 1
         if step is not None:
@@ -275,11 +275,11 @@ class RunState:
         self._set_step(entry, "running")
 
     def _count(self, entry: Entry, usage: Usage | None) -> None:
-        """Replaces the unknown cost of a model call with that of its outcome; a refused call costs nothing."""
+        """Replaces the unknown cost of a model call with the cost in its outcome; a rejected call costs nothing."""
         if entry.place not in self._calls:
             return
         lost = self._calls.pop(entry.place)
-        free = usage is not None and usage.cost == 0  # and so were the attempts that were lost
+        free = usage is not None and usage.cost == 0  # and the lost attempts were free too
         step = self.step_at(entry.place)
         for totals in (self.row.totals, *([step.totals] if step else [])):
             if lost is not None:

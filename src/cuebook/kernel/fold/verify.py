@@ -32,7 +32,7 @@ from cuebook.kernel.ports import Whole
 from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
 
 Load = Callable[[str], str]
-"""Returns a text by its digest; raises `NotFound` if it is gone."""
+"""Returns a text by its digest; raises `NotFound` if it no longer exists."""
 
 _BEGINNINGS = (RunStarted.__name__, Forked.__name__)
 _TEXT = re.compile(rb'\{"digest":"([0-9a-f]{64})","length":\d+\}')
@@ -51,7 +51,7 @@ contains it.
 
 
 def belongs(records: Sequence[Record], verdict: Verdict, said: Mapping[str, str]) -> Verdict:
-    """The verdict, or a broken one if the records do not belong to the expected run.
+    """The verdict, marked as broken if the records do not belong to the expected run.
 
     `said` is what other sources say about the run, keyed by the fields of `Beginning`. Fields that a journal lacks, because
     it is old or its beginning was purged, are not compared.
@@ -75,7 +75,7 @@ def belongs(records: Sequence[Record], verdict: Verdict, said: Mapping[str, str]
 
 
 def keeps_up(records: Sequence[Record], verdict: Verdict, row: RunRow, steps: Sequence[StepRow]) -> Verdict:
-    """The verdict, or a broken one if the row and steps, read before the records, are ahead of them."""
+    """The verdict, marked as broken if the row and steps, read before the records, are ahead of them."""
     if verdict.broken_at is not None:
         return verdict
     begins = row.parent_seq if row.parent else 1
@@ -116,7 +116,7 @@ class Found(msgspec.Struct, frozen=True):
     """The first record that refers to it."""
     digest: str
     text: str | None
-    """None if it is gone."""
+    """None if it no longer exists."""
 
 
 def texts_behind(records: Iterable[Record], load: Load) -> Iterator[Found]:
@@ -136,7 +136,7 @@ def texts_behind(records: Iterable[Record], load: Load) -> Iterator[Found]:
 
 
 def unchanged(records: Sequence[Record], verdict: Verdict, load: Load) -> Verdict:
-    """The verdict, or a broken one if a text was changed. Texts that are gone, such as purged ones, are only listed."""
+    """The verdict, marked as broken if a text was changed. Missing texts, such as purged ones, are only listed."""
     if verdict.broken_at is not None:
         return verdict
     missing: dict[str, None] = {}
@@ -223,7 +223,7 @@ def projected(row: RunRow, entries: Sequence[Entry]) -> tuple[RunRow, dict[tuple
 
 
 def compared(whole: Whole, entries: Sequence[Entry], verdict: Verdict) -> Verdict:
-    """The verdict, or a broken one if a row differs from the journal."""
+    """The verdict, marked as broken if a row differs from the journal."""
     for seq, problem in _differences(whole, entries):
         return msgspec.structs.replace(verdict, broken_at=seq, problem=problem)
     return verdict

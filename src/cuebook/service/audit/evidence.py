@@ -1,7 +1,7 @@
-"""The evidence of a run: what was done, who allowed it, and the outcome, folded from its journal alone. Pure.
+"""The evidence from a run: what was done, who allowed it, and the outcome, folded from its journal alone. Pure.
 
-It works for every dialect. Actions that a later retry superseded stay in it, because they happened. It identifies texts by
-their digests and secrets by their handles.
+It works for every dialect. Actions that a later retry superseded are included, because they happened. Texts are
+identified by their digests and secrets by their handles.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Named(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Decision(msgspec.Struct, omit_defaults=True):
-    """A question to a person before an action, and their decision."""
+    """A question to someone before an action, and their decision."""
 
     wait: str
     kind: str
@@ -93,7 +93,7 @@ class Decision(msgspec.Struct, omit_defaults=True):
 
 
 class Act(msgspec.Struct, omit_defaults=True):
-    """One action, performed once: a retry is another one."""
+    """One action, performed once: a retry is a separate action."""
 
     kind: str
     """The kind of effect, such as `RunCommand`."""
@@ -102,7 +102,7 @@ class Act(msgspec.Struct, omit_defaults=True):
     attempt: int = 1
     model: str = ""
     ruling: dict[str, Any] = {}
-    """The ruling of the gate: the decision, the rules, and the digest of the approval behind it."""
+    """The gate's ruling: the decision, the rules, and the digest of the approval behind it."""
     began: float | None = None
     ended: float | None = None
     outcome: dict[str, Any] = {}
@@ -129,18 +129,18 @@ class StepEvidence(msgspec.Struct, omit_defaults=True):
     acts: list[Act] = []
     decisions: list[Decision] = []
     notes: dict[str, list[dict[str, Any]]] = {}
-    """Notes of the dialect, by name: `postcondition`, `contract`, `attempt`, `repair`, `condition`, `route`."""
+    """Notes from the dialect, by name: `postcondition`, `contract`, `attempt`, `repair`, `condition`, `route`."""
     warnings: list[str] = []
     values: dict[str, Named] = {}
     """The values that it set, by name."""
     output: Named | None = None
     cost: Totals | None = None
-    """None if no model was asked."""
+    """None if no model was called."""
     voided: bool = False
 
 
 class Intervention(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that a person did to the run, other than a decision."""
+    """Something that someone did to the run, other than a decision."""
 
     at: float
     what: str
@@ -154,7 +154,7 @@ class Evidence(msgspec.Struct, omit_defaults=True):
 
     run: str = ""
     playbook: str = ""
-    """The digest of the text of its playbook."""
+    """The digest of its playbook's source."""
     dialect: str = ""
     interpreter: int = 0
     policy: str = ""
@@ -305,7 +305,7 @@ class _Folding:
         return step
 
     def _step(self, entry: Entry) -> StepEvidence:
-        """The innermost step in which this happened; before the first step, one without a name."""
+        """The innermost step in which this happened; before the first step, an unnamed step."""
         step = self._known(entry)
         if step is None:
             *_, (_, label, _) = _ancestry(entry.place)
@@ -332,7 +332,7 @@ class _Folding:
         self._open.clear()
 
     def _take_up(self, rewound: Rewound) -> None:
-        """Reopens steps whose end, but not start, is voided by a retry."""
+        """Reopens steps whose end, but not start, was voided by a retry."""
         for key, seq in self._ended.items():
             step = self._latest[key]
             if seq >= rewound.seq and not step.voided and same_line(step.path, rewound.path):

@@ -21,8 +21,8 @@ HOW = (
     "The records are in order. For each record, chain = SHA-256(chain of the previous record + head + SHA-256(body)), over"
     " bytes; the first record uses 32 zero bytes as the previous chain. head and body are the UTF-8 text in this file. For a"
     " purged body, its SHA-256 is given instead. The key of each text and of the playbook is its SHA-256. The first body, and"
-    " that of the last Forked, name the run and who started it. The last chain is the head: compare it with a copy that was"
-    " kept elsewhere."
+    " the body of the last Forked record, identify the run and who started it. The last chain is the head: compare it with"
+    " a copy that was kept elsewhere."
 )
 
 
@@ -41,7 +41,7 @@ class Export(msgspec.Struct, frozen=True):
     run: str
     name: str
     owner: str
-    """The playbook's name and who started the run, from the store; the first record must contain the same."""
+    """The playbook's name and who started the run, from the store; the first record must agree."""
     head: str
     how: str
     playbooks: dict[str, str]
@@ -58,7 +58,7 @@ class Audited(msgspec.Struct, frozen=True):
     evidence: Evidence
     verdict: Verdict
     purged: int
-    """The records of the chain whose content was purged."""
+    """The number of records in the chain whose contents were purged."""
 
 
 def export_of(name: str, owner: str, records: Iterable[Record], load: Callable[[str], str], playbook: str) -> Export:

@@ -34,7 +34,7 @@ Envelope = dict[str, Any]
 
 MOST_ITEMS = 100
 MOST_BYTES = 32_768
-"""Limits on the earlier outputs that an approval shows, in total."""
+"""Limits on the total size of the earlier outputs that an approval shows."""
 SHORT = 7
 """Length of the short id of a wait, for places such as a chat."""
 
@@ -63,7 +63,7 @@ class EnvelopeWriter:
         self._is_data = is_data
 
     def of(self, view: RunView) -> Envelope:
-        """The envelope of a run that waits or has ended."""
+        """The envelope of a run that is waiting or has ended."""
         row, output = view.run, self._output(view)
         if row.status == "completed":
             return self._made("ok", view, output)
@@ -75,9 +75,9 @@ class EnvelopeWriter:
         return self._made("error", view, output, error=self._failure(view))
 
     def late(self, view: RunView, where: str) -> Envelope:
-        """The envelope of a run that continues while its caller stops waiting."""
+        """The envelope of a run that continues after its caller stops waiting."""
         run = view.run.id
-        message = f"Run {run} continues{where}; it neither ended nor waited for a person in the given time."
+        message = f"Run {run} continues{where}; it neither ended nor needed anyone's input within the given time."
         error = {"message": message, "code": "timeout"}
         return self._made("error", view, self._output(view), error=error)
 
@@ -100,7 +100,7 @@ class EnvelopeWriter:
         return {**made, **core, "runId": view.run.id, **extra, "steps": steps}
 
     def _output(self, view: RunView) -> list[Any]:
-        """The items of the run's result; before it ends, those of the last completed step with an output."""
+        """The items of the run's result; before it ends, the items of the last completed step with an output."""
         if view.artifact is not None:
             return items_of(str(view.artifact.content), data=view.artifact.type == "json")
         done = [step for step in view.steps if step.status == "completed" and step.label in view.outputs]
@@ -130,7 +130,7 @@ class EnvelopeWriter:
         return {**made, **{name: value for name, value in extra.items() if value}}
 
     def _shown(self, preview: dict[str, str], view: RunView) -> list[Any]:
-        """The outputs of earlier steps that are shown, as data; without any, the action itself."""
+        """The outputs of earlier steps to show, as data; if there are none, the action itself."""
         steps = [name.removeprefix(OUTPUT_OF) for name in preview if name.startswith(OUTPUT_OF)]
         if not steps:
             return [preview] if preview else []
@@ -180,7 +180,7 @@ _CODES: tuple[tuple[tuple[type[CuebookError], ...], str], ...] = (
 
 
 def code_of(error: CuebookError) -> str:
-    """The format's code for an error, or else our own."""
+    """The format's code for an error, or else our own code."""
     for kinds, code in _CODES:
         if isinstance(error, kinds):
             return code or error.code
@@ -188,7 +188,7 @@ def code_of(error: CuebookError) -> str:
 
 
 def kind_of(wait: WaitRow) -> str:
-    """The kind of a wait, in the words of the format."""
+    """The kind of a wait, in the format's terms."""
     kind = str(wait.details.get("purpose") or "policy") if wait.kind == "approval" else wait.kind
     return _KINDS.get(kind, kind)
 
@@ -233,7 +233,7 @@ def _step(step: StepRow, *, incomplete: bool) -> dict[str, Any]:
     if step.reason:
         made["reason"] = step.reason
     if step.started is not None and step.finished is not None:
-        made["seconds"] = round(step.totals.seconds, 3)  # without the time that it waited for a person
+        made["seconds"] = round(step.totals.seconds, 3)  # without the time it spent waiting for someone
     return made
 
 

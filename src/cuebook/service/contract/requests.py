@@ -39,7 +39,7 @@ class Run(_Request, frozen=True, tag_field="action", tag="run"):
     args: dict[str, Any] | None = None
     cwd: Words | None = None
     timeout_ms: Duration | None = None
-    """The working time that the run may use. Waiting for a person does not count."""
+    """The working time that the run may use. Waiting for someone does not count."""
     wait_ms: Patience | None = None
     """How long the caller waits. The run continues after that."""
     max_output_bytes: Annotated[int, Meta(gt=0)] | None = None
@@ -48,7 +48,7 @@ class Run(_Request, frozen=True, tag_field="action", tag="run"):
 
 
 class Resume(_Request, frozen=True, tag_field="action", tag="resume"):
-    """Decides what a run waits for."""
+    """Decides what a run is waiting for."""
 
     token: Words
     """A resume token, or a wait's id or a prefix of it."""
@@ -57,7 +57,7 @@ class Resume(_Request, frozen=True, tag_field="action", tag="resume"):
     answer: str | None = None
     """The answer to a question that needs more than yes or no."""
     timeout_ms: Duration | None = None
-    """The maximum working time from now on. It raises the time budget only if that is spent."""
+    """The maximum working time from now on. It raises the time budget only if the budget is spent."""
     wait_ms: Patience | None = None
 
 
@@ -86,7 +86,7 @@ def read(request: Mapping[str, Any] | str | bytes) -> Request:
             asked: Request = msgspec.json.decode(request, type=Request)
         else:
             asked = msgspec.convert(dict(request), Request)
-            msgspec.json.encode(asked)  # refuses half a surrogate pair
+            msgspec.json.encode(asked)  # rejects half a surrogate pair
     except (ValueError, TypeError, RecursionError) as error:
         problem = str(error) or "it is nested too deeply"
         raise InvalidRequest(

@@ -1,7 +1,7 @@
 """The runtime contract: requests start, resume, cancel and show runs, and an envelope answers each request.
 
-It works for every dialect and knows no surface: the command line, Python and REST pass requests and envelopes on
-unchanged. A run continues in this process after its caller stops waiting.
+It works for every dialect and depends on no surface: the command line, Python and REST pass requests and envelopes
+through unchanged. A run continues in this process after its caller stops waiting.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Runtime:
     ) -> None:
         """`where` describes where a run continues when its caller stops waiting, for example ` in this process`.
 
-        The worker drives the runs. If it is open, it also keeps every run that a request starts or changes.
+        The worker drives the runs. If it is open, it also keeps driving every run that a request starts or changes.
         """
         self._service = service
         self._worker = worker
@@ -110,18 +110,18 @@ class Runtime:
         return strict_form(envelope) if strict else envelope
 
     async def drive(self, run: str, who: Principal = Principal()) -> Envelope:
-        """Drives a run that was started without a request, until it waits for a person or ends."""
+        """Drives a run that was started without a request, until it waits for someone or ends."""
         try:
             return await self._envelope(run, None, who)
         except Exception as error:
             return _undone(error, run)
 
     async def under_way(self) -> list[str]:
-        """The runs that continue in this process, not only in another one."""
+        """The runs that continue in this process, not only in another process."""
         return await self._worker.requested()
 
     async def finished(self) -> None:
-        """Waits until every run that continues here waits for a person or has ended."""
+        """Waits until every run that continues here is waiting for someone or has ended."""
         await self._worker.finish_requested()
 
     async def close(self) -> None:
@@ -143,7 +143,7 @@ class Runtime:
         return row.id
 
     def _playbook(self, given: str) -> Playbook:
-        """The playbook that `pipeline` names: by the id or title of a stored one, by a path, or as text."""
+        """The playbook that `pipeline` specifies: by a stored playbook's id or title, by path, or as text."""
         stored = self.stored.named(given)
         if stored is None and ("\n" in given or given.lstrip().startswith("{")):
             return read_playbook(given, INLINE)
@@ -162,7 +162,7 @@ class Runtime:
         return stored.playbook
 
     async def _named(self, run: str, who: Principal) -> str:
-        """Checks that this is a full run id. Only people, who see which run they get, may shorten it."""
+        """Checks that this is a full run id. Only people may shorten it, because they see which run they get."""
         row = await self._service.get(run, who)
         if row.id != run:
             raise NotFound(f"There is no run {run}.", fix=f"Pass the full id: {row.id}.")
@@ -199,7 +199,8 @@ class Runtime:
                 await service.cancel(wait.run, asked.reason, who)
 
     async def _decided_before(self, wait: WaitRow, asked: Resume, late: Refused) -> None:
-        """Accepts a repeated decision. Raises an error for a different one, after the run has processed the first."""
+        """Accepts a repeated decision. Raises an error for a different decision, after the run has processed the
+        first."""
         if isinstance(late, AlreadyAnswered):
             row = await self._service.wait_row(wait.id)
             if _said(row, asked):
@@ -217,7 +218,7 @@ class Runtime:
             raise AlreadyAnswered(f"The wait {wait.id} was already decided.", fix=_STATUS)
 
     async def _time(self, wait: WaitRow, asked: Resume, who: Principal) -> dict[str, Any]:
-        """The new budget. It grows only if the run waits because its budget is spent."""
+        """The new budget. It grows only if the run is waiting because its budget is spent."""
         spent = wait.kind == "budget" and asked.approve
         if asked.timeout_ms is None and not spent:
             return {}
@@ -256,7 +257,8 @@ class Runtime:
         return writer.late(view, " in another process" if await self._service.is_driven_elsewhere(run) else self._where)
 
     async def _gives_data(self, row: RunRow) -> Callable[[str], bool]:
-        """Returns a function that tells which steps output data. All others, and those of an unreadable playbook, output text."""
+        """Returns a function that says which steps output data. All other steps, and all steps of an unreadable
+        playbook, output text."""
         try:
             playbook = await self._service.playbook_of(row)
         except CuebookError:
@@ -268,7 +270,7 @@ class Runtime:
 
 
 def _undone(error: Exception, run: str) -> Envelope:
-    """The envelope of a request that failed. The details of an unexpected error are only in the log."""
+    """The envelope of a request that failed. The details of an unexpected error appear only in the log."""
     if isinstance(error, CuebookError):
         return refused(error, run)
     log.error("A request failed.", exc_info=error)

@@ -1,4 +1,4 @@
-"""Finds the runs of each playbook of the library.
+"""Finds the runs of each playbook in the library.
 
 A run belongs to a playbook if it was started from its file, even if the file has changed since, or if it has the same text.
 The name alone is not enough: any text can have any name, and the name of a file depends on the folder it is run from.
@@ -18,7 +18,7 @@ from cuebook.service.playbooks.library import Library, Listed, Shelf
 from cuebook.service.service import Principal, Service
 
 _LOOKED_AT = 1000
-"""The maximum number of runs with a name that are searched for the runs of a playbook."""
+"""The maximum number of runs with a given name that are searched for a playbook's runs."""
 _REMEMBERED = 10_000
 """The maximum number of runs whose files are cached."""
 _PARTS = 4
@@ -26,7 +26,7 @@ _PARTS = 4
 
 
 class Histories:
-    """The runs of each playbook of one library."""
+    """The runs of each playbook in one library."""
 
     def __init__(self, service: Service, library: Library) -> None:
         self._service = service
@@ -44,7 +44,8 @@ class Histories:
         limit: int = 100,
         who: Principal = Principal(),
     ) -> list[RunRow]:
-        """The runs of a playbook, newest first. Runs `among` these ids are included with any status."""
+        """The runs of a playbook, newest first. Runs whose ids are in `among` are included regardless of their
+        status."""
         named: list[RunRow] = []
         for name in _names(one):
             named += await self._service.runs(name=name, status=status, among=among, limit=_LOOKED_AT, who=who)
@@ -59,7 +60,7 @@ class Histories:
         return found
 
     async def playbooks(self, rows: Iterable[RunRow], shelf: Shelf | None = None) -> dict[str, str]:
-        """The id of the playbook of each run, by the id of the run. Runs without a playbook are left out."""
+        """The id of each run's playbook, by run id. Runs without a playbook are left out."""
         known = await self._known(shelf)
         found = [(row.id, await self._playbook(row, known)) for row in rows]
         return {run: playbook for run, playbook in found if playbook}
@@ -71,7 +72,7 @@ class Histories:
         return self._seen[1]
 
     async def _playbook(self, row: RunRow, known: _Known) -> str:
-        """The id of the playbook of a run; empty if there is none."""
+        """The id of a run's playbook; empty if there is none."""
         name = PurePath(row.name).name
         if name not in known.names:
             return ""

@@ -1,6 +1,6 @@
 """Playbooks in folders: stored playbooks, which can be run by id, and the library that pages and assistants show.
 
-A playbook is a file, or a file named `playbook` in its own folder. Its id is the one in its text, or else its name
+A playbook is a file, or a file named `playbook` in its own folder. Its id is the id in its text, or else its name
 without the suffix and without `.playbook`, or the name of its folder.
 """
 
@@ -37,7 +37,7 @@ _OTHERS = frozenset(("build", "dist", "node_modules", "site-packages", "target",
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 _OTHER_FILE = re.compile(r"(readme|changelog|license|contributing|skill)\b|.*\.(test|policy)\.", re.IGNORECASE)
 _GLANCE = 100_000
-"""The number of bytes to read to recognise a file."""
+"""The number of bytes to read in order to recognise a file."""
 _LEVELS = 3
 """The number of folder levels that are searched for playbooks."""
 _PATIENCE = 1.0
@@ -94,7 +94,7 @@ class Listed(msgspec.Struct, frozen=True):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models that it names."""
+        """The models that it specifies."""
         dialect = self.playbook.dialect
         return tuple(dict.fromkeys(one.name for one in dialect.models(self.playbook.document)))
 
@@ -116,14 +116,14 @@ class LeftOut(NamedTuple):
 
 
 class Stored:
-    """The playbooks in folders. If two have the same id, the first one wins. A missing folder counts as empty."""
+    """The playbooks in folders. If two have the same id, the first wins. A missing folder counts as empty."""
 
     def __init__(self, folders: Iterable[Path], *, levels: int = 0) -> None:
         """With `levels`, reads every file in that many levels of subfolders, except hidden ones."""
         self._folders = tuple(dict.fromkeys(folders))
         self._levels = levels
         self._read: dict[Path, tuple[tuple[int, ...], Listed | LeftOut]] = {}
-        """The result of each file, with the status of the file when it was read."""
+        """The result for each file, with the file's status when it was read."""
 
     def all(self) -> list[Listed]:
         return self.found()[0]
@@ -133,7 +133,7 @@ class Stored:
         return sorted_out(self.each())
 
     def each(self) -> Iterator[Listed | LeftOut]:
-        """The result of each file. A generator, so that the caller can do other work between two files."""
+        """The result for each file. A generator, so that the caller can do other work between two files."""
         for folder in self._folders:
             for path in _files(folder, self._levels):
                 yield self._at(path, folder)
@@ -145,7 +145,7 @@ class Stored:
         return next((one for one in found if one.id == name), by_title[0] if len(by_title) == 1 else None)
 
     def at(self, path: Path) -> Listed | None:
-        """The playbook in this file. A relative path starts at one of the folders or at the current one."""
+        """The playbook in this file. A relative path starts at one of the folders or at the current folder."""
         wanted = self._places(path)
         return next((one for one in self.all() if os.path.realpath(one.path) in wanted), None)
 
@@ -252,7 +252,7 @@ class Broken(msgspec.Struct, frozen=True):
 
 
 class Shelf(msgspec.Struct, frozen=True):
-    """The content of a library. It stays the same object while nothing changes."""
+    """The contents of a library. It stays the same object while nothing changes."""
 
     listed: tuple[Listed, ...] = ()
     """The playbooks that can be run, by title."""
@@ -273,11 +273,12 @@ class Library:
         self._listed: dict[Path, tuple[Listed, Listed | None]] = {}
         self._shelf = Shelf(whole=False)
         self._seen: list[Listed | LeftOut] = []
-        """The results of all files when the shelf was made."""
+        """The results for all files when the shelf was created."""
         self._reading: asyncio.Task[Shelf] | None = None
 
     async def read(self, patience: float | None = _PATIENCE) -> Shelf:
-        """The current content; after `patience` seconds, what has been read so far. None waits for everything."""
+        """The current contents; after `patience` seconds, what has been read so far. With None, waits for
+        everything."""
         fresh = asyncio.create_task(self._fresh())
         done, _ = await asyncio.wait([fresh], timeout=patience)
         return fresh.result() if done else self._shelf
@@ -320,7 +321,7 @@ class Library:
         return await asyncio.shield(self._reading)
 
     def _read(self) -> Shelf:
-        """Checks each file and parses those that changed. The results of a long first read are shown in parts."""
+        """Checks each file and parses those that changed. The results of a long first read are shown bit by bit."""
         seen: list[Listed | LeftOut] = []
         for one in self.stored.each():
             seen.append(one)

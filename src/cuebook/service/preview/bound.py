@@ -1,7 +1,7 @@
 """The maximum that a run may use: calls, tokens and money. Pure; the caller supplies prices.
 
-If the acts of a preview are known, each reply counts with its limit, and again in every later call that sees it. Among
-several branches, the most expensive one counts.
+If a preview's acts are known, each reply counts at its limit, and again in every later call that sees it. Among several
+branches, the most expensive counts.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from cuebook.performers.models.model import MESSAGE_OVERHEAD, Tokens, estimate_t
 UNSEEN = 1_000
 """Tokens counted for an answer, an input or other text that is not known yet."""
 _AROUND = 64
-"""Tokens of the heading that names the step of an output."""
+"""Tokens in the heading that names an output's step."""
 _RUNS = 10
-"""The number of past runs that determine the typical use."""
+"""The number of past runs that typical use is based on."""
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """The known facts about the model and the limits."""
+    """The known facts about the model and its limits."""
 
     facts: Facts
     max_tokens: int
     tool_output: int
-    """The maximum number of bytes kept of a tool's result."""
+    """The maximum number of bytes of a tool's result to keep."""
     free: bool = False
 
     @property
@@ -67,7 +67,7 @@ class Use(msgspec.Struct, frozen=True):
         )
 
     def or_more(self, other: Use) -> Use:
-        """The larger value of each field: two branches may be the most expensive in different respects."""
+        """The larger value of each field: each branch may be the more expensive in a different respect."""
         return Use(
             max(self.calls, other.calls),
             max(self.input_tokens, other.input_tokens),
@@ -178,7 +178,7 @@ class _Counter:
         messages = (1 if len(effect.context) else 0) + (1 if effect.prompt else 0)
         size = self._of_context(effect.context) + estimate_text(effect.prompt).upper + MESSAGE_OVERHEAD * messages
         size += carried + act.filled.outputs * self._largest + act.filled.unknown * UNSEEN
-        # A request that does not fit is refused before it costs anything.
+        # A request that does not fit is rejected before it costs anything.
         size = size if window is None else min(size, window)
         return Use(1, size, self._terms.reply, self._terms.cost(size), act.filled.unknown > 0)
 

@@ -29,7 +29,7 @@ class Setup(msgspec.Struct, frozen=True):
 
     reach: Reach
     strictest: Policy
-    """The current policy without any trust. Texts are read only if it allows that without asking."""
+    """The current policy without any trust. Sources are read only if it allows that without asking."""
     model: str
     problem: str
     """Why the model is currently unavailable."""
@@ -37,7 +37,7 @@ class Setup(msgspec.Struct, frozen=True):
     budget: Budget
     workspace: str
     flaws: Callable[[Iterable[Named]], Iterable[str]]
-    """Returns why models that a playbook names cannot be asked."""
+    """Returns why a playbook's models cannot be called."""
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ async def preview_of(
 ) -> Preview:
     """Previews what a run would do. Reads sources of these schemes on this machine if the policy allows it without asking.
 
-    The preview without inputs and options is cached by the content of the playbook, unless it read something.
+    The preview without inputs and options is cached by the playbook's contents, unless it read something.
     """
     key = None if given or settings.options else (playbook.dialect.name, playbook.name, playbook.digest, *schemes)
     if key is not None and key in _CACHE:

@@ -1,4 +1,4 @@
-"""Predicts the ruling of the gate for each act of a preview, as far as possible. Nothing is performed."""
+"""Predicts the gate's ruling on each act of a preview, as far as possible. Nothing is performed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNFIT = frozenset({"bad_url", "bad_request"})
 
 
 class ActRuling(msgspec.Struct, frozen=True):
-    """The predicted ruling of the gate for an act."""
+    """The gate's predicted ruling on an act."""
 
     act: Act
     decision: str
@@ -36,9 +36,9 @@ class ActRuling(msgspec.Struct, frozen=True):
     """The deciding rules; for `unknown`, the stricter rules that may apply."""
     hosts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """Obstacles, and further questions for a person."""
+    """Obstacles, and further questions for the approver."""
     tools: tuple[tuple[str, str], ...] = ()
-    """The tools that the model may call, each with the decision of the policy."""
+    """The tools that the model may call, each with the policy's decision."""
     fails: bool = False
     """Whether every run fails here under any policy, because a secret, tool or program is missing."""
 
@@ -56,7 +56,7 @@ class Rulings:
         self._decide = decide
 
     async def of(self, acts: Iterable[Act]) -> list[ActRuling]:
-        """The rulings for the acts that pass the gate."""
+        """The rulings on the acts that go through the gate."""
         return [await self._ruling(act) for act in acts if act.problem or isinstance(act.effect, _RULED)]
 
     async def _ruling(self, act: Act) -> ActRuling:
@@ -80,7 +80,7 @@ class Rulings:
     async def _by_gate(
         self, act: Act, effect: RunCommand | SendHttp, hosts: tuple[str, ...], open_place: str = ""
     ) -> ActRuling:
-        """`open_place` names the unknown part without which there can be no ruling."""
+        """`open_place` is the name of the unknown part without which there can be no ruling."""
         found = await self._examined(act, effect, hosts)
         if open_place and found.decision != "deny":
             note = f"The {open_place} is not known before the run."
@@ -150,7 +150,7 @@ class Rulings:
         return await self._gate.lacking(effect, run.tenant) if run.owner == Principal().name else None
 
     async def _untrusted(self, tools: Sequence[str]) -> tuple[str, ...]:
-        """The tool servers that need approval in their current form: the run asks about each."""
+        """The tool servers that need approval in their current form: the run asks about each of them."""
         found: dict[str, None] = {}
         for name in tools:
             for trust in await self._reach.tools.trusts(name):
@@ -195,7 +195,7 @@ def _asking(act: Act, details: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _lacks_program(effect: RunCommand | SendHttp, code: str) -> bool:
-    """Whether a program is missing from the PATH. An earlier step may still create one in the workspace."""
+    """Whether a program is missing from the PATH. An earlier step may still create it in the workspace."""
     return isinstance(effect, RunCommand) and code == "no_such_command" and "/" not in effect.argv[0]
 
 

@@ -1,6 +1,7 @@
-"""Reads texts that prompts refer to before a run, if they are on this machine and the policy allows it without asking.
+"""Reads the sources that prompts refer to, before a run, if they are on this machine and the policy allows it without
+asking.
 
-It fetches nothing and asks no one. The run reads the rest.
+It fetches nothing and asks no one. The run reads the other sources.
 """
 
 from __future__ import annotations

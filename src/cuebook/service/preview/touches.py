@@ -1,4 +1,4 @@
-"""Lists what a run would touch: models, tools, texts and hosts, each with the decision of the policy.
+"""Lists what a run would touch: models, tools, sources and hosts, each with the policy's decision.
 
 It calls nothing and starts no tool server, so the properties of a server's tools are not known here.
 """
@@ -42,13 +42,13 @@ class Touches(msgspec.Struct, frozen=True):
     hosts: dict[str, str]
     """Each host, with the purpose of the connection."""
     problems: list[str]
-    """Missing parts, and further questions for a person."""
+    """Missing parts, and further questions for the approver."""
     missing: bool = False
     """Whether a tool does not exist."""
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A model that a run would ask."""
+    """A model that a run would call."""
 
     name: str
     """As `provider/model` if its provider is known."""
@@ -61,7 +61,7 @@ class Reach(msgspec.Struct, frozen=True):
     performers: Mapping[type[Effect], Performer]
     servers: Mapping[str, ToolServer]
     asked: Callable[[str | None], Asked]
-    """Returns the model that is asked if a playbook names this one, or does not name one."""
+    """Returns the model to call if a playbook specifies this model, or none."""
 
     @property
     def tools(self) -> Toolbox:
@@ -155,7 +155,7 @@ class _Search:
         if not server.url:
             network = "may use the network" if server.network else "in a sandbox without network"
             words = f"The tool server '{server.name}' is started ({server.command[0]}, {network})"
-            self._problems[f"{words}; a person is asked the first time."] = None
+            self._problems[f"{words}; this needs approval the first time."] = None
         else:
             self._host(server.url, f"tool server {server.name}")
         known = McpServer(
@@ -201,5 +201,5 @@ def touched_by(action: Action, ruling: Ruling, steps: tuple[str, ...] = ()) -> T
 
 
 def deciding(policy: rules.Policy, overrides: Sequence[rules.Override] = (), now: float = 0.0) -> Decide:
-    """The decision of a policy and of overrides."""
+    """The decision of a policy and its overrides."""
     return lambda action: rules.decide(action, [policy], overrides, now)

@@ -18,7 +18,7 @@ _COMPARED = 2_000
 _ANSWER = "__elicit_step_"
 """Name prefix of values that contain the answer to a step's question."""
 _LONGEST = 500
-"""The maximum number of characters shown of a line."""
+"""The maximum number of characters to show per line."""
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class Side(msgspec.Struct, frozen=True):
 
     view: RunView
     text: str
-    """The text of its playbook."""
+    """Its playbook's source."""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -35,13 +35,13 @@ class Side(msgspec.Struct, frozen=True):
 
 
 async def side_of(service: Service, run: str, who: Principal = Principal()) -> Side:
-    """One side of a comparison; `run` is an id or a prefix of one."""
+    """One side of a comparison; `run` is an id or an id prefix."""
     row = await service.get(run, who)
     return Side(await service.view(row.id, who), await service.playbook_text(row))
 
 
 def compare(first: Side, second: Side, lines: int) -> dict[str, Any]:
-    """Everything that differs, with at most `lines` lines of each text."""
+    """All differences, with at most `lines` lines of each text."""
     steps = [_step(first, second, key, lines) for key in _keys(first, second)]
     changed = {
         "playbook": _difference(first.text, second.text, lines),
@@ -71,7 +71,8 @@ def _rows(side: Side) -> dict[Key, StepRow]:
 
 
 def _keys(first: Side, second: Side) -> list[Key]:
-    """The steps of both runs in the order of the first. A step that only the second run has keeps its predecessor."""
+    """The steps of both runs in the order of the first run. A step that only the second run has stays after its
+    predecessor."""
     order, others = list(_rows(first)), _rows(second)
     place = -1
     for key in others:
@@ -123,9 +124,9 @@ def _totals(totals: Totals) -> dict[str, Any]:
 
 
 def called(name: str) -> str:
-    """The display name of a value. A value without a name in the playbook is the answer to a question."""
+    """The display name of a value. A value that the playbook does not name is the answer to a question."""
     step = name.removeprefix(_ANSWER)
-    return name if step == name else f"the question of step {step}"
+    return name if step == name else f"the question in step {step}"
 
 
 def _changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -38,7 +38,7 @@ def final_output(view: RunView) -> Text | None:
 
 
 def run_object(view: RunView, *, interrupted: bool = False) -> dict[str, Any]:
-    """A run with everything about it."""
+    """A run with all its details."""
     row, totals = view.run, view.run.totals
     output = final_output(view)
     return {
@@ -91,7 +91,7 @@ def wait_object(wait: WaitRow) -> dict[str, Any]:
 
 
 def interrupted_object(row: RunRow, next: str) -> dict[str, Any]:
-    """A run that a person has to resume, in the form of a wait."""
+    """A run that someone has to resume, in the form of a wait."""
     return {
         "wait": None,
         "run": row.id,

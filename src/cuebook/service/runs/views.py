@@ -1,4 +1,4 @@
-"""`RunView`: a run with everything that people see of it, folded from its journal."""
+"""`RunView`: a run with everything that users see of it, folded from its journal."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 def only_answered(step: StepRow, output: Text | None, answers: Sequence[Answered]) -> bool:
-    """Whether the output of a step is just the last answer that a person gave in it."""
+    """Whether a step's output is just the last answer that someone gave in it."""
     return output is not None and not step.totals.calls and bool(answers) and str(output) == answers[-1].answer
 
 
@@ -85,12 +85,12 @@ class Answers:
 
 
 def changed_words(name: str, value: Any, by: str) -> str:
-    """The note that a person changed a value."""
-    return f"changed by {by or 'a person'}: {name} = {_brief(value)}"
+    """The note that someone changed a value."""
+    return f"changed by {by or 'someone'}: {name} = {_brief(value)}"
 
 
 class RunView(msgspec.Struct, frozen=True):
-    """A run with everything that a person sees of it."""
+    """A run with everything that a user sees of it."""
 
     run: RunRow
     steps: list[StepRow]
@@ -105,11 +105,11 @@ class RunView(msgspec.Struct, frozen=True):
     inputs: dict[str, Any] = {}
     """The current inputs: a fork or a resume may have changed some."""
     answers: dict[str, list[Answered]] = {}
-    """The questions of each step and their answers, by label."""
+    """Each step's questions and their answers, by label."""
     partial: dict[str, str] = {}
     """The partial replies of models in interrupted steps, by label."""
     passed_on: dict[str, str] = {}
-    """The labels of steps whose output is that of a step inside them, with the label of the inner step."""
+    """The labels of steps whose output is the output of a step inside them, each with the inner step's label."""
     changed_inputs: frozenset[str] = frozenset()
     """The inputs that were changed. They are also among the values."""
     incomplete: frozenset[str] = frozenset()
@@ -198,15 +198,15 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
 
 
 class Nesting:
-    """Finds steps whose output is that of a step inside them, one entry of a journal at a time."""
+    """Finds steps whose output is the output of a step inside them, one journal entry at a time."""
 
     def __init__(self) -> None:
         self._open: list[tuple[Place, str, dict[str, str]]] = []
-        """The open steps, each with the digests of the outputs of its inner steps, and their labels."""
+        """The open steps, each with the output digests of its inner steps, and their labels."""
         self.passed_on: dict[str, str] = {}
 
     def see(self, entry: Entry) -> str | None:
-        """If this entry ends a step whose output is that of an inner step, returns the label of the inner step."""
+        """If this entry ends a step whose output is the output of an inner step, returns the inner step's label."""
         event, path = entry.event, entry.place.path
         if isinstance(event, StepStarted):
             self._open.append((entry.place, event.label, {}))
@@ -232,7 +232,7 @@ class Nesting:
 
 
 def with_results(view: RunView, playbook: Playbook | None, entries: Iterable[Entry]) -> RunView:
-    """The view with the step results that the dialect defines as values, including changes that a person made.
+    """The view with the step results that the dialect defines as values, including changes that users made.
 
     A Python program has no playbook.
     """
@@ -258,7 +258,7 @@ def _brief(value: Any) -> str:
 
 
 def _at_breakpoints(steps: list[StepRow], waits: list[WaitRow]) -> list[StepRow]:
-    """Shows a step as paused while the run waits at its breakpoint, although the step itself has finished."""
+    """Shows a step as paused while the run is waiting at its breakpoint, although the step itself has finished."""
     reached = {(w.place.path, w.place.step, w.place.visit) for w in waits if w.kind == "breakpoint"}
     if not reached:
         return steps

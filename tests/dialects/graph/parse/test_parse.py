@@ -388,7 +388,7 @@ def test_the_number_of_reported_problems_is_limited() -> None:
     ("text", "line", "says"),
     [
         ("id: a\nid: b\n", 2, "'id' is defined twice."),
-        ("id: [\n", 2, "this is not YAML"),
+        ("id: [\n", 2, "invalid YAML"),
         ("id: !x a\n", 1, "unknown tag '!x'"),
         ("id: a\nb: \ud800", 2, "this is not valid text"),
     ],

@@ -140,7 +140,7 @@ def _lineless(steps: tuple[Step, ...]) -> str:
 @pytest.mark.parametrize(
     ("text", "line", "code", "said"),
     [
-        ("name: [broken", 1, "PARSE", "this is not YAML"),
+        ("name: [broken", 1, "PARSE", "invalid YAML"),
         ("- a list", 1, "SCHEMA", "A pipeline must be a table"),
         ("steps:\n  - {id: a, command: cli x}\n", 1, "SCHEMA", "'name' is missing"),
         ("name: A\n", 1, "SCHEMA", "'steps' is missing"),
@@ -153,7 +153,7 @@ def _lineless(steps: tuple[Step, ...]) -> str:
         ("name: A\nsteps:\n  - {id: a}\n", 3, "SCHEMA", "'command' is missing in steps.a"),
         ("name: A\nsteps:\n  - {id: a, command: ''}\n", 3, "SCHEMA", "steps.a.command must not be empty"),
         ("name: A\nsteps:\n  - just text\n", 3, "SCHEMA", "steps[0] must be a table"),
-        ("name: A\nsteps:\n  - {id: a b, command: cli x}\n", 3, "BAD_ID", "'a b' cannot be referred to"),
+        ("name: A\nsteps:\n  - {id: a b, command: cli x}\n", 3, "BAD_ID", "'a b' is not a valid step id"),
         ("name: A\nsteps:\n  - {id: a, command: cli x, run: 1}\n", 3, "SCHEMA", "Unknown key 'run' in steps.a"),
         (f"name: A\nid: a\nallowed_domains: [https://x.y]\n{MINIMAL[16:]}", 3, "BAD_DOMAIN", "is not a host"),
         (f"name: A\nallowed_domains: []\n{MINIMAL[16:]}", 2, "SCHEMA", "must not be empty"),
@@ -296,8 +296,8 @@ def test_a_word_after_llm_is_ignored() -> None:
         (["command: llm", "llm: {model: m, prompt: p, temperature: 1}", "output: json"], "SCHEMA", "'temperature'"),
         (["command: llm", "llm: {model: m, prompt: p, max_tool_calls: -1}", "output: json"], "SCHEMA", "at least 0"),
         (["command: llm", "llm: {model: m, prompt: p, max_repairs: 6}", "output: json"], "SCHEMA", "above 5"),
-        (["command: llm say hello", *ASKING[1:]], "BAD_COMMAND", "text after llm is not used"),
-        (["command: llm 'say hello'", *ASKING[1:]], "BAD_COMMAND", "text after llm is not used"),
+        (["command: llm say hello", *ASKING[1:]], "BAD_COMMAND", "text after llm is ignored"),
+        (["command: llm 'say hello'", *ASKING[1:]], "BAD_COMMAND", "text after llm is ignored"),
         ([*ASKING, "with: {model: m}"], "NOT_OF_THIS_STEP", "llm steps have no 'with'"),
         ([*ASKING, "effect: read"], "NOT_OF_THIS_STEP", "llm steps have no 'effect'"),
     ],

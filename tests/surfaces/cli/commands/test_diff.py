@@ -52,7 +52,7 @@ def test_an_answer_is_called_the_question_of_its_step(cli: CommandLine) -> None:
     cli.write("ask.md", '# Ask\n\n## STEP 1: Ask\n\n@elicit(input, "Who?")\n@output(who)\n')
     one, two = (cli.call("run", "ask.md", "--answer", f"1={name}", "--json").object["run"] for name in ("Ada", "Bob"))
     printed = cli.call("diff", one, two).out
-    assert "  - the question of step 1: Ada\n  + the question of step 1: Bob\n" in printed
+    assert "  - the question in step 1: Ada\n  + the question in step 1: Bob\n" in printed
     assert "  - who: Ada\n" in printed
     assert "__elicit" not in printed
     assert cli.call("diff", one, two, "--json").object["values"]["__elicit_step_1"] == ["Ada", "Bob"]

@@ -321,7 +321,7 @@ def test_answers_can_be_given_beforehand(
         (["--answer", "2=more"], "The answer for step 2 would also answer step 2b, but there 'more' is neither"),
         (["--answer", "1=@nowhere"], "--answer 1: There is no file nowhere."),
         (["--answers", "list.yaml"], "--answers: list.yaml is not a table of names and values."),
-        (["--answers", "bad.json"], "--answers: bad.json:1: this is not JSON: "),
+        (["--answers", "bad.json"], "--answers: bad.json:1: invalid JSON: "),
         (["--answers", "half.json"], "--answers: half.json:1: half of a surrogate pair is missing."),
         (["--answers", "answers.yaml"], "The answer for step 1: 'loud' is not one of the options."),
     ],
@@ -437,7 +437,7 @@ def test_every_exit_code_that_is_documented(asking: CommandLine, server: ModelSe
     cli = asking
     cli.write("tool.md", '# T\n\n## STEP 1: A\n\n@tool(builtin, Bash, {"command": "ls"})\n')
     documented = cli.call("--help").out
-    assert "0 completed, 1 failed, 2 bad input, 3 waits for a person, 4 paused by a budget," in " ".join(
+    assert "0 completed, 1 failed, 2 bad input, 3 waiting for a person, 4 paused by a budget," in " ".join(
         documented.split()
     )
     policy = cli.config.parent / "policy.toml"

@@ -153,7 +153,7 @@ def test_a_broken_skill_file_is_reported_with_its_line(cli: CommandLine, server:
     file.parent.mkdir(parents=True)
     file.write_text("---\nname: style\n  kind: x\n---\nBe kind.\n")
     cli.write("sort.yml", SORT.replace("    name: Read", "    name: Read\n    skills: [style]", 1))
-    says = ".claude/skills/style/SKILL.md:3: this is not YAML"
+    says = ".claude/skills/style/SKILL.md:3: invalid YAML"
     (found,) = cli.call("validate", "sort.yml", "--json").object["files"][0]["findings"]
     assert (found["code"], found["severity"]) == ("BROKEN_SKILL", "warning")
     assert says in found["message"]

@@ -98,7 +98,7 @@ async def test_a_token_of_a_run_that_was_cancelled_is_too_late(cli: CommandLine,
     for token in (whole, short):
         code, words = await refusal(envelopes, token, approve=True)
         assert code == "invalid_state"
-        assert f"is closed: its run no longer waits for it. `cuebook retry {run}` continues" in words
+        assert f"is closed: its run is no longer waiting for it. `cuebook retry {run}` continues" in words
 
 
 async def test_decisions_one_by_one_are_refused_with_the_same_reasons(cli: CommandLine, served: Served) -> None:
@@ -125,7 +125,7 @@ async def test_decisions_one_by_one_are_refused_with_the_same_reasons(cli: Comma
         ),
         closed: (
             "wait_closed",
-            "no longer waits for it",
+            "is no longer waiting for it",
             f"`cuebook retry {cancelled}` continues where it was cancelled",
             f"POST /api/runs/{cancelled}/retry continues",
             "restart_playbook_execution at its last step continues where it was cancelled",

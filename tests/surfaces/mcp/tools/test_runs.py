@@ -74,7 +74,7 @@ async def test_a_run_with_a_breakpoint(connect_cold: Connect, server: ModelServe
         assert [step["output"] for step in again["steps"]] == ["A pot.", "Brewed.", "Served."]
         assert "variables" not in again
         ended = await client.refused("resume_playbook_execution", execution_id=run)
-        assert "restart_playbook_execution repeats a step and the following ones" in ended
+        assert "restart_playbook_execution repeats a step and all later steps" in ended
         listed = await client.call("list_playbook_executions", playbook_id="tea")
         assert [one["execution_id"] for one in listed["executions"]] == [run]
         restarted = await client.call("restart_playbook_execution", execution_id=run, step="3")
