@@ -1,11 +1,11 @@
-"""Processes that the kernel holds to a list of paths (Landlock) and of system calls (seccomp).
+"""Runs processes that the kernel restricts to certain paths (Landlock) and system calls (seccomp).
 
-Both apply to the thread that asks for them and to everything it starts. So each command has a thread of ours that is
-confined like it, and nothing stands between the command and the kernel: it runs at full speed.
+Both restrictions apply to the thread that requests them and to everything it starts. So each command gets its own thread
+in this process with the same restrictions, and nothing stands between the command and the kernel: it runs at full speed.
 
-Such a process stays in the system's own namespaces. So files outside cannot be opened, but their existence is visible.
-Landlock does not look at calls that change mode, owner, times or attributes of a file: a process that only reads is
-refused all of them; one that may write can use them as far as our own user could, also on files outside.
+Such a process stays in the system's own namespaces, so files outside cannot be opened, but their existence is visible.
+Landlock does not check calls that change the mode, owner, times or attributes of a file. A read-only process is denied all
+of these calls; a process with write access can use them wherever our own user could, even on files outside.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from cuebook.kernel.ports import Confined, Confinement, Limits, SandboxName
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
 _SOURCES = ("/dev/urandom", "/dev/random", "/sys/devices/system/cpu")
-# Not /proc/self: a rule is about one folder, and which one that is differs from process to process.
+# Not /proc/self: a rule applies to one folder, but /proc/self is a different folder for each process.
 _PROC = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems")
 
 _PATIENCE = 30.0
@@ -45,7 +45,7 @@ _BETWEEN_SWEEPS = 0.01
 
 
 class Landlock:
-    """Starts processes, each with a thread of ours that is confined like it."""
+    """Starts each process from its own confined thread."""
 
     @property
     def name(self) -> SandboxName:
@@ -67,16 +67,14 @@ class Landlock:
 
 @cache
 def problem() -> str:
-    """Why it cannot be used here; nothing if it can. Asked once, by using it."""
+    """Why Landlock cannot be used here; empty if it can. Found out once, by trying it."""
     if sys.platform != "linux":
-        return "Landlock is for Linux alone"
+        return "Landlock works only on Linux"
     has, needs = landlock_rules.version(), landlock_rules.NEEDED
     if has < needs:
-        return (
-            f"the kernel offers {f'Landlock {has}' if has > 0 else 'no Landlock'}, and {needs} is needed (Linux 6.12)"
-        )
+        return f"the kernel has {f'Landlock {has}' if has > 0 else 'no Landlock'}, but version {needs} is needed (Linux 6.12)"
     if seccomp.filter_for_landlock(network=False, reads_only=False) is None:
-        return f"the system calls of this machine ({platform.machine()}) are not known"
+        return f"the system calls of this architecture ({platform.machine()}) are unknown"
     outside = subprocess.Popen(["/bin/sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={})
     try:
         return _tried(outside.pid)
@@ -94,7 +92,7 @@ def _tried(outside: int) -> str:
         return "a process in Landlock does not start"
     if isinstance(started, Exception):
         return f"Landlock cannot start a process here ({started})"
-    # `kill` rests on this: without it, that would end everything that we run.
+    # `kill` relies on this: otherwise it would kill all of the user's processes.
     confined = domain.is_kept_from(outside)
     with suppress(subprocess.TimeoutExpired):
         started.process.wait(timeout=_PATIENCE)
@@ -102,13 +100,13 @@ def _tried(outside: int) -> str:
     code = started.process.returncode
     if not confined:
         started.process.kill()
-        return "a process in Landlock can send signals to others"
+        return "a process in Landlock can send signals to processes outside"
     domain.discard(started)
-    return "" if code == 0 else f"a process in Landlock ended with {code}"
+    return "" if code == 0 else f"a process in Landlock exited with code {code}"
 
 
 def _argv(confinement: Confinement) -> list[str]:
-    """The command, begun by the programs that set its limits, and that let the kernel end it when our thread ends."""
+    """The command, wrapped in programs that set its limits and make the kernel kill it when its thread exits."""
     limiting, ending = shutil.which("prlimit"), shutil.which("setpriv")
     argv = list(confinement.argv)
     if ending is not None:
@@ -142,7 +140,7 @@ def _wanted(limits: Limits) -> dict[int, int]:
 
 
 def _limit(pid: int, limits: Limits) -> None:
-    """Sets the limits again from outside: a library that is loaded into each program could have kept them from being set."""
+    """Sets the limits again from outside: a library preloaded into every program could have prevented setting them."""
     for one in process_tree.below(pid):
         with suppress(ProcessLookupError):
             for what, most in _wanted(limits).items():
@@ -158,8 +156,8 @@ def _tag(pid: int, tag: int) -> None:
 def _ruleset(confinement: Confinement, argv: list[str]) -> Ruleset:
     if system_paths.fixed(confinement):
         raise NotStarted(
-            "Landlock cannot keep a command from changing Cuebook itself where that is installed in the workspace.",
-            fix="Install Cuebook elsewhere, as with pipx, or install bubblewrap.",
+            "Landlock cannot keep a command from changing Cuebook if Cuebook is installed in the workspace.",
+            fix="Install Cuebook elsewhere, for example with pipx, or install bubblewrap.",
         )
     programs = [word for word in (*argv[: -len(confinement.argv)], confinement.argv[0]) if word.startswith("/")]
     writable = [*system_paths.writable(confinement), *system_paths.existing(_DEVICES)]
@@ -188,15 +186,15 @@ def _ruleset(confinement: Confinement, argv: list[str]) -> Ruleset:
 
 
 class _Request(NamedTuple):
-    """Something to do in a confined thread, and where the error goes."""
+    """A function to call in a confined thread, and the queue for its error."""
 
     what: Callable[[], None]
     answer: SimpleQueue[OSError | None]
 
 
 class _Domain:
-    """A thread that is confined, starts one process, and stays as long as the process: the kernel ends the process together
-    with the thread, and only from here can everything that the process started be ended, and nothing else.
+    """A confined thread that starts one process and lives as long as the process. The kernel kills the process when the
+    thread exits, and only a signal from this thread reaches everything that the process started and nothing else.
     """
 
     def __init__(self, confinement: Confinement, tell: Callable[[Started | Exception], None]) -> None:
@@ -206,19 +204,19 @@ class _Domain:
         self._requests: SimpleQueue[_Request | None] = SimpleQueue()
         self._over = False
         self.wanted = True
-        """Whether the process is to be started, if it has not been yet."""
+        """Whether to start the process, if it has not been started yet."""
         threading.Thread(target=self._work, name="cuebook-landlock", daemon=True).start()
 
     def kill(self) -> None:
-        """Ends every process in here. Returns when all of them have the signal."""
+        """Kills every process in this domain. Returns once all of them have received the signal."""
         self._ask(_kill_all)
 
     def is_kept_from(self, pid: int) -> bool:
-        """Whether no signal from here reaches a process."""
+        """Whether signals from this domain cannot reach the process."""
         return isinstance(self._ask(lambda: os.kill(pid, 0)), PermissionError)
 
     def discard(self, started: Started) -> None:
-        """Ends everything, and the thread once the process is gone. For one that was not handed out."""
+        """For a process that the caller never received: kills everything, and stops the thread once the process is gone."""
 
         def last() -> None:
             _kill_all()
@@ -227,7 +225,7 @@ class _Domain:
         self._end(_Request(last, SimpleQueue()))
 
     def end(self) -> None:
-        """Ends the thread, after the process."""
+        """Stops the thread, after the process has exited."""
         self._end(None)
 
     def _end(self, last: _Request | None) -> None:
@@ -240,7 +238,7 @@ class _Domain:
 
     def _ask(self, what: Callable[[], None]) -> OSError | None:
         with self._asking:
-            if self._over or sys.is_finalizing():  # no thread answers any more, and the kernel ends the process
+            if self._over or sys.is_finalizing():  # the thread no longer answers, and the kernel kills the process
                 return None
             request = _Request(what, SimpleQueue())
             self._requests.put(request)
@@ -252,11 +250,11 @@ class _Domain:
     def _work(self) -> None:
         try:
             started = self._begun()
-        except Exception as error:  # the caller waits for this thread, whatever the error was
+        except Exception as error:  # the caller is waiting for this thread, whatever the error
             self._tell(error)
             return
         self._tell(started)
-        # No files are opened and no threads started from here on: they would be confined, too.
+        # From here on, open no files and start no threads in this thread: it is confined, and so would they be.
         while (request := self._requests.get()) is not None:
             try:
                 request.what()
@@ -270,15 +268,15 @@ class _Domain:
             raise NoDescriptors
         confinement = self._confinement
         argv = _argv(confinement)
-        # git takes a file that it may not open for an error, and one that is not there for none.
+        # git treats a file that it is not allowed to open as an error, but ignores a missing file.
         env = {"GIT_CONFIG_NOSYSTEM": "1", **confinement.env, orphans.MARK: orphans.mark()}
         code = seccomp.filter_for_landlock(network=confinement.network, reads_only=confinement.reads_only)
-        assert code is not None  # else there is a `problem`
+        assert code is not None  # `problem` has checked this
         try:
             rules = _ruleset(confinement, argv)
             try:
                 if not self.wanted:
-                    raise NotStarted("It was given up before it began.")
+                    raise NotStarted("The start was cancelled.")
                 with _COLLECTION.held_back():
                     rules.restrict()
                     seccomp.install(code)
@@ -292,16 +290,16 @@ class _Domain:
 
 
 def _kill_all() -> None:
-    """Landlock lets a signal from a domain reach what is in it, and nothing else. No process can leave it, and none can be
-    started while the kernel sends the signal: so there is no way to hide from this.
+    """Landlock lets a signal from a domain reach only the processes in it. No process can leave its domain, and none can be
+    started while the kernel sends the signal, so no process can escape this.
     """
     with suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)
 
 
 class _Collection:
-    """Keeps the garbage collector from running while some threads are confined: it would run in one of them, where an
-    object of somebody else that removes its files at its end could not do it.
+    """Pauses the garbage collector while threads are being confined. It could run in one of them, and other code's
+    finalizers could not remove their files there.
     """
 
     def __init__(self) -> None:
@@ -329,7 +327,7 @@ _COLLECTION = _Collection()
 
 
 class _Start:
-    """A process that is being started, as its caller sees it."""
+    """The caller's view of a process that is being started."""
 
     def __init__(self, confinement: Confinement) -> None:
         self._confinement = confinement
@@ -339,8 +337,8 @@ class _Start:
         self._domain = _Domain(confinement, self._tell)
 
     async def give_up(self) -> None:
-        """The caller no longer wants the process. If it has begun meanwhile, it is asked to end before it is killed, as it
-        would be later.
+        """Cancels the start. If the process has started by then, it is terminated first and killed after the grace period,
+        like any running process.
         """
         self._domain.wanted = False
         try:
@@ -348,7 +346,7 @@ class _Start:
         except asyncio.CancelledError:
             self._abandon()
             raise
-        except Exception:  # it did not begin
+        except Exception:  # it was not started
             return
         try:
             process.terminate()
@@ -359,7 +357,7 @@ class _Start:
             process.discard()
 
     def _abandon(self) -> None:
-        """Nothing waits for the process: it is killed as soon as it has started."""
+        """Nothing is waiting for the process anymore, so it is killed as soon as it has started."""
         self._abandoned = True
         if self.process.done() and not self.process.cancelled() and self.process.exception() is None:
             self.process.result().discard()
@@ -405,7 +403,7 @@ class _Locked:
         self.pid = started.process.pid
         self.stdin, self.stdout, self.stderr = started.streams
         self.overrun: Overrun | None = None
-        """Which limit it went beyond, if that ended it."""
+        """The limit whose violation ended it, if any."""
         self._code: int | None = None
         self._ending = threading.Lock()
         tag = new_tag()
@@ -418,7 +416,7 @@ class _Locked:
 
     def terminate(self) -> None:
         with self._ending:
-            # Once it is reaped, its number may be another's.
+            # Once the process is reaped, its PID may belong to another process.
             if self._code is None:
                 process_tree.send_group(self.pid, signal.SIGTERM)
 
@@ -426,7 +424,7 @@ class _Locked:
         self._domain.kill()
 
     def discard(self) -> None:
-        """For a process whose caller is gone."""
+        """Kills a process whose caller is gone, and closes its streams."""
         WATCH.remove(self._watched)
         self._domain.discard(self._started)
         close(self.stdin, self.stdout, self.stderr)
