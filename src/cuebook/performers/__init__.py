@@ -1,1 +1,1 @@
-"""Performers: the code that does what effects ask for. A performer knows its effect, but no dialects or runs."""
+"""Performers: the code that does what effects ask for. A performer depends on its effect, but not on dialects or runs."""

@@ -67,7 +67,7 @@ class ServedPrompts(Protocol):
 
 
 _MOST_COMPARED = 2_000
-"""The maximum number of names that a missing one is compared with."""
+"""The maximum number of names to compare a missing name with."""
 _TEXTUAL = ("json", "xml", "yaml", "javascript", "ecmascript", "toml", "markdown", "csv", "graphql", "x-sh", "sql")
 
 
@@ -88,7 +88,7 @@ class SourcePerformer:
         max_bytes: int = MAX_BYTES,
         pauses: Sequence[float] = PAUSES,
     ) -> None:
-        """`unfit` returns the reason why no files may be read in the folder of a playbook, if there is one."""
+        """`unfit` returns the reason why no files may be read in a playbook's folder, if there is one."""
         self._roots = tuple(roots)
         self._http = http
         self._prompts = tuple(prompts)
@@ -202,7 +202,7 @@ class SourcePerformer:
         return data, self._reading(folder, name)
 
     def _reading(self, library: Path, name: str) -> Action:
-        """The action of reading the file. Its path is relative to the root that contains it, like that of any file."""
+        """The action of reading the file. Its path is relative to the root that contains it, as for any other file."""
         real = os.path.join(os.path.realpath(library), name)
         for root in map(os.path.realpath, self._roots):
             if real.startswith(root.rstrip(os.sep) + os.sep):
@@ -263,7 +263,7 @@ class SourcePerformer:
         return Source(content, sha256(incoming.body).hexdigest())
 
     async def _fetched(self, url: str, call: Call) -> Fetched | Failed:
-        """The response of the server. The request is retried after a server error."""
+        """The server's response. The request is retried after a server error."""
         fetched = await self._http.fetch(_get(url), call, self._max_bytes)
         for pause in self._pauses:
             if isinstance(fetched, Failed) or fetched.incoming.status < 500:
@@ -279,7 +279,7 @@ class SourcePerformer:
 
 
 class NoFolder(BadInput):
-    """No files may be read in the folder of the playbook."""
+    """No files may be read in the playbook's folder."""
 
     code = "no_workspace"
 

@@ -15,9 +15,9 @@ from cuebook.performers.agent_tools.tool import Acts, parameters, text, within
 from cuebook.performers.tools.toolbox import SimpleTool, Tool
 
 _NOTES = 300
-"""Bytes of a result that are reserved for notes about it."""
+"""How many bytes of a result are reserved for notes about it."""
 _PARTLY = 2_000
-"""Bytes of output that are reported for a command that was killed."""
+"""How many bytes of output are reported for a command that was killed."""
 
 
 class Shell:
@@ -83,7 +83,7 @@ def _as_result(result: CommandResult, most: int) -> ToolResult:
     """The error, the output and stderr, together within a size limit."""
     parts = []
     if result.signal:
-        parts.append(f"[ended by {result.signal}]")
+        parts.append(f"[killed by {result.signal}]")
     elif result.exit_code:
         parts.append(f"[exit code {result.exit_code}]")
     stdout, stderr = str(result.stdout).rstrip("\n"), str(result.stderr).rstrip("\n")
@@ -101,7 +101,7 @@ def _as_result(result: CommandResult, most: int) -> ToolResult:
 
 
 def _ends(text: str, tail: str, most: int, size: int) -> tuple[str, bool]:
-    """The beginning and the end of a text within a limit of bytes, and whether anything between them is left out.
+    """The beginning and end of the text within a byte limit, and whether anything between them is left out.
 
     If the text was already cut, `size` is the number of bytes that it had, and `tail` contains its last lines.
     """
@@ -124,7 +124,7 @@ def _ends(text: str, tail: str, most: int, size: int) -> tuple[str, bool]:
 
 
 def _last(text: str, most: int, *, cut: bool) -> tuple[str, bool]:
-    """The last lines of a text within a limit of bytes, and whether lines before them are left out."""
+    """The last lines of the text within a byte limit, and whether lines before them are left out."""
     data = text.encode()
     if not cut and len(data) <= most:
         return text, False

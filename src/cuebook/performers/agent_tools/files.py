@@ -137,7 +137,9 @@ class Files:
         try:
             data = content.encode()
         except UnicodeEncodeError:
-            return Failed("bad_arguments", "The content contains half of a character.", fix="Use complete characters.")
+            return Failed(
+                "bad_arguments", "The content contains an unpaired surrogate.", fix="Use complete characters."
+            )
         async with self._writing:
             name = await asyncio.to_thread(name_inside, self._workspace, given)
             refused = call.permits(Action("file", f"write:{name}"))
@@ -235,7 +237,7 @@ def _edited(present: bytes, name: str, arguments: dict[str, Any]) -> tuple[str, 
         return content
     old, new = arguments["old"], arguments["new"]
     if old == new:
-        return Failed("bad_arguments", "The new text is the same as the old one.", fix="Use a different text.")
+        return Failed("bad_arguments", "The new text is the same as the old text.", fix="Use different text.")
     count = content.count(old)
     if count == 0:
         return _no_match(content, name, old)
@@ -250,7 +252,7 @@ def _edited(present: bytes, name: str, arguments: dict[str, Any]) -> tuple[str, 
     try:
         after.encode()
     except UnicodeEncodeError:
-        return Failed("bad_arguments", "The new text contains half of a character.", fix="Use complete characters.")
+        return Failed("bad_arguments", "The new text contains an unpaired surrogate.", fix="Use complete characters.")
     return content, after, count
 
 
@@ -274,7 +276,7 @@ def _lines_of(content: str, piece: str) -> list[int]:
 def _diff(name: str, before: str, after: str) -> str:
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     if len(old) + len(new) > 20_000:
-        # Comparing takes too long for files of this size; the approval is bound to the whole text anyway.
+        # A diff takes too long for files of this size; the approval is bound to the whole text anyway.
         return f"{len(before)} characters in {len(old)} lines become {len(after)} in {len(new)}:\n{after}"
     lines = difflib.unified_diff(old, new, f"{name} (current)", f"{name} (new)")
     return (

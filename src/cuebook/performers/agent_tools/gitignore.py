@@ -21,7 +21,7 @@ _MOST = 1_000
 class _Rule(msgspec.Struct, frozen=True):
     expression: str
     keeps: bool
-    """Whether it includes files again that an earlier rule leaves out."""
+    """Whether it includes files that an earlier rule excludes."""
     folders: bool
     """Whether it applies only to folders."""
 

@@ -1,4 +1,4 @@
-"""Converts HTML to readable text: what a person would see, and the URLs of links. It does not use the network."""
+"""Converts HTML to readable text: what a reader would see, and the URLs of links. It does not use the network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from urllib.parse import urljoin, urlsplit
 
 SECONDS = 5.0
-"""A page that takes longer was designed to."""
+"""A page that takes longer to convert was made to be slow."""
 
 _DROPPED = frozenset(
     {"script", "style", "noscript", "template", "svg", "iframe", "object", "canvas", "math", "select", "dialog"}
@@ -25,7 +25,7 @@ _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECAS
 _VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
 _OPEN_ENDED = ("p", "li", "dt", "dd", "tr", "td", "th", "thead", "tbody", "tfoot", "option", "body", "html")
 _ENDLESS = frozenset({*_VOID, *_OPEN_ENDED})
-"""Elements that have no end tag or need none, so that the end of a hidden one is unknown."""
+"""Elements that have no end tag or need none, so the end of a hidden element is unknown."""
 
 
 def readable(html: str, url: str = "") -> str:
@@ -147,5 +147,5 @@ class _Page(HTMLParser):
 
 
 def _is_hidden(given: dict[str, str | None]) -> bool:
-    # Text that a person would not see can hide instructions to a model.
+    # Text that a reader would not see can hide instructions to a model.
     return "hidden" in given or given.get("aria-hidden") == "true" or bool(_HIDDEN.search(given.get("style") or ""))

@@ -1,6 +1,6 @@
 """Glob and Grep: finding files and lines in the workspace, in bounded time and without following links.
 
-Folders stay open while they are walked, so that a link that is swapped in meanwhile cannot lead elsewhere.
+Folders stay open while they are walked, so that a link swapped in during the walk cannot lead elsewhere.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class _Walk:
         return out
 
     def _rules_above(self, prefix: str) -> Rules:
-        """The rules of the folders above one; none if it is ignored itself, since it was asked for explicitly."""
+        """The rules of the folders above; none if the folder itself is ignored, since it was requested explicitly."""
         rules = Rules()
         if self._ignored or not prefix:
             return rules

@@ -26,7 +26,7 @@ class Acts(Protocol):
 
 
 def within(call: Call, *, seconds: float | None = None, output: int | None = None, **more: Any) -> Call:
-    """The call with different limits, but never with more time than it has."""
+    """The call with different limits, but never with more time than it had."""
     if seconds is not None and seconds < call.limits.seconds:
         call = msgspec.structs.replace(call, limits=msgspec.structs.replace(call.limits, seconds=seconds), spent=0.0)
     if output is not None:
@@ -56,7 +56,7 @@ def flag(description: str) -> dict[str, Any]:
 
 
 class Halted(Exception):
-    """The caller no longer waits for the work."""
+    """The caller is no longer waiting for the work."""
 
 
 class Halt:

@@ -14,7 +14,7 @@ from cuebook.performers.agent_tools.tool import Acts, parameters, text, within
 from cuebook.performers.tools.toolbox import SimpleTool, Tool
 
 PAGE_LIMIT = 1 << 20
-"""The maximum number of bytes of a page that are read; most of them are not text."""
+"""The maximum number of bytes to read from a page; most of them are not text."""
 
 _AS_TEXT = ("application/json", "application/xml", "application/javascript", "application/yaml", "application/x-yaml")
 
@@ -48,7 +48,7 @@ class WebFetch:
         elif not (kind.startswith("text/") or kind in _AS_TEXT or kind.endswith(("+json", "+xml"))):
             return Failed("not_text", f"{response.url} is not text but {kind[:80]}, which cannot be read here.")
         if response.truncated:
-            # The note comes first, because the end of a long text is cut.
+            # The note comes first, because long text is cut at the end.
             body = f"[only the first {PAGE_LIMIT} bytes of the page were read]\n{body}"
         if response.status >= 400:
             return ToolResult(f"[status {response.status} from {response.url}]\n{body}".rstrip(), is_error=True)

@@ -59,7 +59,7 @@ def sweep() -> None:
 
 @cache
 def _here() -> str:
-    """The host that our pids belong to: a machine that shares the folder may use the same pids for other processes."""
+    """The host that our PIDs belong to: a machine that shares the folder may use the same PIDs for other processes."""
     return sha256(this_host().encode()).hexdigest()[:12]
 
 
@@ -133,7 +133,7 @@ def _unlock(name: str, within: int | None = None) -> None:
 
 _SPARE = 4
 _QUIET = 0.005
-"""Seconds after which the next command has begun, if there is one."""
+"""Seconds within which the next command starts, if there is one."""
 
 
 class Folders:
@@ -147,7 +147,7 @@ class Folders:
         self._spare: list[str] = []
         self._used: list[str] = []
         self._fresh: dict[str, int] = {}
-        """The time of the last change of each folder, which is when we created it."""
+        """When each folder last changed, which is when it was created."""
         weakref.finalize(self, _remove_all, self._spare, self._used)
 
     def take(self) -> str:
@@ -173,7 +173,7 @@ class Folders:
 
 
 def _is_untouched(folder: str, since: int) -> bool:
-    """Whether it has not changed. The time alone is too coarse, so content and attributes are checked as well."""
+    """Whether the folder is unchanged. The time alone is too coarse, so content and attributes are checked as well."""
     try:
         status = os.stat(folder)
         if status.st_ctime_ns != since or status.st_mode & 0o7777 != 0o700:

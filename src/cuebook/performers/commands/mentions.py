@@ -1,4 +1,4 @@
-"""The files and folders in the workspace that a command names in any way, and the parts that cannot be determined.
+"""The files and folders in the workspace that a command mentions in any way, and the parts that cannot be determined.
 
 An approval is bound to the content of these files. If more are found than the command opens, the worst case is an
 unnecessary approval.
@@ -39,7 +39,7 @@ _MOST_MATCHES = 500
 _MOST_ENTRIES = 200_000
 """The maximum number of names that are compared with wildcards, in total."""
 _MOST_WILD = 3
-"""The maximum number of parts of a path with wildcards: each multiplies the folders that have to be checked."""
+"""The maximum number of path segments with wildcards: each multiplies the number of folders to check."""
 _MOST_BRACES = 4
 _OWN_WORDS = 30
 """The number of words after an interpreter that may be its own options."""
@@ -54,13 +54,13 @@ EXPANDED = "the value of a variable or a substitution in the script"
 _FITTING = "the matches of a shell pattern in the script"
 _CODE = "the files that the code in the arguments opens"
 _CODE_READ = "the files that the code from its input opens"
-_WIDE = "the whole workspace, which is named as a folder"
+_WIDE = "the whole workspace, which is mentioned as a folder"
 _MANY = "some of the words: there are too many"
 _WILD = "the matches of some wildcards: there are too many names to check"
 
 
 class Named(msgspec.Struct, frozen=True):
-    """The files that a command names, as they are now."""
+    """The files that a command mentions, as they are now."""
 
     files: dict[str, str]
     """Digests of contents, by the path relative to the workspace. The path of a folder ends in `/`."""
@@ -97,7 +97,7 @@ class _Words:
         self.wild: dict[str, None] = {}
         self.modules: dict[str, None] = {}
         self.places: set[str] = set()
-        """Folders that the command works in, which does not name their content."""
+        """Folders that the command works in, without mentioning their content."""
         self.unbound: dict[str, None] = {}
         self._read: set[tuple[str, bool]] = set()
 
@@ -165,7 +165,7 @@ def _braced(word: str) -> Iterator[str]:
 
 
 class _Search:
-    """Looks for the files that the words name, in each folder that is named itself."""
+    """Looks for the files that the words refer to, in each mentioned folder."""
 
     def __init__(self, words: _Words, cwd: str, workspace: str) -> None:
         self._words = words
@@ -213,8 +213,8 @@ class _Search:
             self._look(path, path)
 
     def _fitting(self, folder: str, part: str, last: bool) -> list[str]:
-        """The matches of one part of a pattern in a folder: only folders, unless it is the last part. Empty once too
-        many names were checked.
+        """The matches of one pattern segment in a folder: only folders, unless it is the last segment. Empty once too
+        many names have been checked.
         """
         path = os.path.join(folder, part)
         if not glob.has_magic(part):

@@ -102,7 +102,7 @@ class Keeping:
 
 
 class KeepingLast(Keeping):
-    """Keeps the last lines instead: they say why a process failed. It keeps the beginning of a single endless line.
+    """Keeps the last lines instead, which usually say why a process failed. Of a single endless line, it keeps the beginning.
 
     Lines are kept whole, so that no part of a secret is left at the beginning, where it would not be recognised.
     """
@@ -150,7 +150,7 @@ class KeepingEnds(Keeping):
 
 
 class Running:
-    """A running process and its streams. Closing it ends everything that the process started."""
+    """A running process and its streams. Closing it kills everything that the process started."""
 
     def __init__(self, process: Confined, stdin: bytes, most: int, *, ends: bool = False) -> None:
         """With `ends`, the end of a long output is kept as well as its beginning."""
@@ -165,7 +165,7 @@ class Running:
         return self.stdout.tail() if isinstance(self.stdout, KeepingEnds) else ""
 
     async def ended(self, seconds: float) -> int | None:
-        """Its exit code, or None if it still runs after that time."""
+        """Its exit code, or None if it is still running after that time."""
         try:
             async with asyncio.timeout(seconds):
                 return await self.process.wait()
@@ -173,7 +173,7 @@ class Running:
             return None
 
     async def stop(self, grace: float) -> None:
-        """Terminates the process, kills it after the grace period or when interrupted, and waits for its end."""
+        """Terminates the process, kills it after the grace period or when interrupted, and waits for it to exit."""
         self.process.terminate()
         ending = self._ending = asyncio.ensure_future(self.process.wait())
         try:

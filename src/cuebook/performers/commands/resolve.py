@@ -20,7 +20,7 @@ _MOST = 2 << 20
 """The maximum total size in bytes, even if the system accepts more."""
 
 _SPARE = 64 << 10
-"""Bytes of the total that are reserved for what a sandbox adds."""
+"""How many bytes of the total are reserved for what a sandbox adds."""
 
 _EACH = 9
 """Additional bytes for each argument or variable: a pointer and a terminator."""
@@ -95,7 +95,7 @@ class SecretMisplaced(BadInput):
 
 def check(effect: RunCommand) -> None:
     if not effect.argv or not effect.argv[0]:
-        raise BadCommand("The command is empty.", fix="Name a program.")
+        raise BadCommand("The command is empty.", fix="Specify a program.")
     given = "".join((*effect.argv, *effect.env, *effect.env.values()))
     if "\0" in given:
         raise BadCommand("The command contains a NUL character.", fix="Remove it, or pass it through stdin.")
@@ -130,7 +130,7 @@ def _check_secret(use: SecretUse, effect: RunCommand) -> None:
         )
     if effect.stdin:
         raise SecretMisplaced(
-            f"The command has text for its stdin, and the secret {use.handle} is assigned to it too.",
+            f"The command has text for stdin, but the secret {use.handle} is assigned to stdin too.",
             fix="Put the text around the secret into its form, or pass the secret as a variable.",
         )
 
@@ -155,7 +155,7 @@ class Found(msgspec.Struct, frozen=True):
     path: str
     """The full path of the program. If it is a link, some programs depend on the location of the link."""
     program: str
-    """The target of the path."""
+    """The path with links resolved."""
 
 
 class Finder:
@@ -217,7 +217,7 @@ class Finder:
         for folder in self.folders:
             if _is_program(path := os.path.join(folder, name)):
                 return path
-        raise _no_such_command(name, f" It was looked for in {self.path} (the PATH).")
+        raise _no_such_command(name, f" The PATH is {self.path}.")
 
 
 def _is_program(path: str) -> bool:

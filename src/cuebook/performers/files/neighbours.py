@@ -16,7 +16,7 @@ from cuebook.performers.files.paths import read_inside
 LARGEST = 1_048_576
 """The maximum size of one file, in bytes."""
 _MOST_COMPARED = 2000
-"""The maximum number of names in a folder that a missing one is compared with."""
+"""The maximum number of names in a folder to compare a missing name with."""
 
 
 def reader(file: str | os.PathLike[str], workspace: Path | None = None) -> Callable[[str], str]:
@@ -46,7 +46,7 @@ def instead_of(path: str | os.PathLike[str], otherwise: str = "Check the path.")
             names = sorted(entry.name for entry in islice(entries, _MOST_COMPARED) if not entry.name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):
         return f"There is no folder {folder} either: check the path."
-    except OSError:  # the folder may not be listed
+    except OSError:  # the folder cannot be listed
         return otherwise
     return did_you_mean(name, names, folder) or otherwise
 

@@ -1,7 +1,7 @@
 """The one place that decides whether a path stays below its root, and that opens files there.
 
-A path is walked folder by folder, and each folder stays open while the next is looked up in it, so that a link that is
-swapped in meanwhile cannot lead elsewhere.
+A path is walked folder by folder, and each folder stays open while the next is looked up in it, so that a link swapped in
+during the walk cannot lead elsewhere.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def parts_of(given: str) -> tuple[str, ...]:
 
 
 def real(path: str | Path) -> str:
-    """Like `os.path.realpath`, but asks the system if possible, which avoids checking each folder on the way."""
+    """Like `os.path.realpath`, but asks the system if possible, which avoids checking each folder along the way."""
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (OSError, ValueError, AttributeError):
@@ -87,7 +87,7 @@ def real(path: str | Path) -> str:
 
 
 def inside(root: Path, given: str) -> Path:
-    """The real path below the root that `given` names, with links resolved. It may not exist yet.
+    """The real path below the root that `given` refers to, with links resolved. It may not exist yet.
 
     The result may change at any time; `open_inside`, `read_inside` and `write_inside` check again while they open.
     """
@@ -96,7 +96,7 @@ def inside(root: Path, given: str) -> Path:
 
 
 def name_inside(root: Path, given: str) -> str:
-    """Like `inside`, as a policy names it: relative to the root, with `/`; `.` for the root itself."""
+    """Like `inside`, but in the form that policies use: relative to the root, with `/`; `.` for the root itself."""
     with _walking(root, given) as walk:
         return "/".join(walk.real_names()) or "."
 
@@ -125,9 +125,9 @@ def read_named_inside(root: Path, given: str, limit: int) -> tuple[bytes, str]:
 
 
 def write_inside(root: Path, given: str, data: bytes, *, parents: bool = False) -> None:
-    """Writes the file atomically, and keeps the mode of an existing one.
+    """Writes the file atomically, and keeps the mode of an existing file.
 
-    The last name must not be a link; one that is swapped in meanwhile is replaced, never followed. With `parents`,
+    The last name must not be a link; a link swapped in while writing is replaced, never followed. With `parents`,
     missing folders are created.
     """
     with _walking(root, given, make=parents) as walk:
@@ -161,7 +161,7 @@ def _walking(root: Path, given: str, *, make: bool = False) -> Iterator[_Walk]:
 
 
 class _Walk:
-    """The walk from a root to the target of a path. Every folder on the way stays open until the walk is closed."""
+    """The walk from a root to the target of a path. Every folder along the way stays open until the walk is closed."""
 
     def __init__(self, root: Path, given: str, *, make: bool) -> None:
         self._given = given
@@ -178,7 +178,8 @@ class _Walk:
             if lacks_descriptors(error):
                 raise NoDescriptors from None
             raise NotFound(
-                f"The folder {root} cannot be opened ({error.strerror}).", fix="Create the folder, or use another one."
+                f"The folder {root} cannot be opened ({error.strerror}).",
+                fix="Create the folder, or use another folder.",
             ) from None
 
     @property
@@ -309,7 +310,7 @@ class _Walk:
     def _refuse(self) -> NoReturn:
         raise OutsideRoot(
             f"The path {_shown(self._given)} leads out of its root through a link.",
-            fix="Use the path of a file below it.",
+            fix="Use the path of a file below the root.",
         )
 
     def _refuse_link(self, name: str) -> NoReturn:

@@ -19,7 +19,7 @@ from cuebook.kernel.errors import BadInput
 Address = IPv4Address | IPv6Address
 
 Private = Callable[[str, int], bool]
-"""Whether a rule names exactly this host and port and allows it, although it is not public."""
+"""Whether a rule allows exactly this host and port, although the host is not public."""
 
 MOST_CHARACTERS = 8_000
 
@@ -132,7 +132,7 @@ def _check_characters(given: str, *, empty: bool = False) -> None:
     try:
         given.encode()
     except UnicodeEncodeError:
-        _refuse(given, "contains half of a character", "Percent-encode it.")
+        _refuse(given, "contains an unpaired surrogate", "Percent-encode complete characters.")
 
 
 def _host_and_port(given: str, authority: str, default: int) -> tuple[str, int]:
@@ -278,13 +278,13 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 _LOCAL_NAMES = ("localhost", "ip6-localhost", "ip6-loopback", "localhost.localdomain")
 _LOCAL_DOMAINS = (".localhost", ".localdomain", ".local", ".internal", ".intranet", ".lan", ".home.arpa")
 
-# A rule that names a host refers to machines in the local network; a name that suddenly resolves to a cloud metadata
+# A rule that allows a host refers to machines on the local network; a name that suddenly resolves to a cloud metadata
 # service is an attack.
 _MEANT_BY_A_NAME = ("private", "shared", "loopback")
 
 
 def kind_of(address: Address) -> str:
-    """Why an address is not public, in one word; empty for a public one."""
+    """Why an address is not public, in one word; empty if it is public."""
     if isinstance(address, IPv4Address):
         return next((kind for network, kind in _FORBIDDEN_V4 if address in network), "")
     if address.scope_id is not None:
@@ -327,7 +327,7 @@ def check_addresses(url: Url, found: list[str], private: Private) -> list[str]:
 def _refuse_address(url: Url, why: str) -> NoReturn:
     raise RefusedAddress(
         f"{url.origin} was not contacted: {why}.",
-        fix=f'If you want to allow it, name it in full, with its port, in your policy.toml: [egress] allow = ["{url.origin}/*"].'
+        fix=f'To allow it, list its full name and port in your policy.toml: [egress] allow = ["{url.origin}/*"].'
         " `cuebook policy show` shows where that file is.",
     )
 

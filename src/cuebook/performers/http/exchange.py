@@ -27,12 +27,12 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a name, in the order in which they are tried."""
 
 HEADER_BYTES = 65_536
-"""Larger response headers are treated as an attack. Each header counts 32 bytes more than its text, as in HTTP/2."""
+"""Larger response headers are treated as an attack. Each header counts as 32 bytes more than its length, as in HTTP/2."""
 
 _MOVED = (301, 302, 303, 307, 308)
 
 _TRY_SECONDS = 5.0
-"""How long one of several addresses is tried before the next one."""
+"""How many seconds to try one of several addresses before the next."""
 
 _FRAMING_SLACK = 1 << 20
 _FRAMING_FACTOR = 8

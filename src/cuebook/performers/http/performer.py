@@ -36,7 +36,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PRINTABLE = re.compile(r"[!-~]{1,255}")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
-# They say where a request ends and who it is for. If they contradict the URL, two servers may see two requests.
+# They determine where a request ends and who it is for. If they contradict the URL, two servers may see different requests.
 _OURS = (
     *("connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization", "proxy-connection"),
     *("te", "trailer", "transfer-encoding", "upgrade"),
@@ -92,7 +92,7 @@ def no_private(host: str, port: int) -> bool:
 
 
 class HttpPerformer:
-    """Sends requests to public addresses, and to private ones that a policy rule names, according to `private`."""
+    """Sends requests to public addresses, and to the private addresses that `private` allows."""
 
     def __init__(
         self, *, private: Private = no_private, resolve: Resolver = look_up, tls: ssl.SSLContext | None = None
@@ -210,7 +210,7 @@ class _Request:
         try:
             self._body = effect.body.encode()
         except UnicodeEncodeError:
-            raise BadRequest("The body contains half of a character.", fix="Use complete characters.") from None
+            raise BadRequest("The body contains an unpaired surrogate.", fix="Use complete characters.") from None
 
     @property
     def secret_headers(self) -> list[str]:
@@ -254,7 +254,7 @@ class _Request:
             if use.at != "body":
                 _checked(_header(use.at), use.form)
         if [use.at for use in uses].count("body") + bool(self._effect.body) > 1:
-            raise BadRequest("The body is set twice.", fix="Pass either a text or a secret, not both.")
+            raise BadRequest("The body is set twice.", fix="Pass either text or a secret, not both.")
         if uses and self.url.scheme == "http" and not is_loopback(self.url.host):
             raise InsecureSecret(
                 f"A secret would be sent to {self.url.origin} unencrypted.", fix="Use https, or remove the secret."
@@ -280,7 +280,7 @@ def _checked(name: str, value: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadRequest(f"The value of the header {name[:60]!a} contains half of a character.") from None
+        raise BadRequest(f"The value of the header {name[:60]!a} contains an unpaired surrogate.") from None
     return text
 
 
@@ -293,7 +293,7 @@ def _header(place: str) -> str:
 
 
 def _reads_only(method: str, names: Iterable[str]) -> bool:
-    """Whether the request changes nothing on a server that follows HTTP. Some take the real method from a header."""
+    """Whether the request changes nothing on a server that follows HTTP. Some servers take the real method from a header."""
     return method in _READING and not any(name.lower() in _METHOD_IN_DISGUISE for name in names)
 
 
@@ -342,7 +342,7 @@ def _too_slow(seconds: float, progress: Progress) -> Failed:
     if progress.status:
         how = f"did not complete its response (status {progress.status}, {progress.received} bytes so far)"
     else:
-        how = "did not answer" if progress.sent else "could not be connected to"
+        how = "did not answer" if progress.sent else "could not be reached"
     return Failed(
         "timeout", f"{progress.origin} {how} within {seconds:g} seconds.", fix="Try again later, or allow more time."
     )

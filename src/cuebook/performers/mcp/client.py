@@ -1,7 +1,7 @@
 """The tools of one MCP server, in the form that the toolbox uses: found, described, trusted and called.
 
-Nothing is started before a person has approved exactly this server, and no tool is called unless its description is
-the approved one.
+Nothing is started before the user has approved exactly this server, and no tool is called unless its description has
+been approved.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Granted = Callable[[str, str], Awaitable[bool]]
-"""Whether a person has approved a subject with this digest."""
+"""Whether the user has approved a subject with this digest."""
 
 START_SECONDS = 30.0
 SERVER_LIMITS = Limits(cpu_seconds=3_600, memory=4 << 30)
@@ -343,11 +343,11 @@ def _not_trusted(server: McpServer) -> Failed:
 
 def actions_of(server: McpServer, *, reads_only: bool) -> tuple[Action, ...]:
     """The actions of every use of the server."""
-    # A secret of the server was approved with it; it is named so that a policy can still deny it.
+    # The server's secrets were approved together with it; they are listed so that a policy can still deny them.
     secrets = tuple(Action("secret", handle, reads_only=True) for handle in server.handles)
     if server.url:
         return (Action("egress", f"POST {server.place}", reads_only), *secrets)
-    # The same goes for its use of the network, which a configured server has from its configuration.
+    # The same goes for network access, which a configured server gets from its configuration.
     return (Action("tool", "network", reads_only=True), *secrets) if server.brought and server.network else secrets
 
 

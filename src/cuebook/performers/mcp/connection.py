@@ -1,6 +1,6 @@
 """A connection to one tool server: opened once, shared by concurrent callers, and closed with everything behind it.
 
-A separate task holds the session, because the protocol's client must be exited by the task that entered it. This module
+A separate task owns the session, because the protocol's client must be exited by the task that entered it. This module
 does not know who may use the server or what its tools are called elsewhere.
 """
 
@@ -37,7 +37,7 @@ _SESSION_LOST = "Session terminated"
 """The client's message when a server has forgotten the session."""
 
 _LOST = ("Connection closed", "SSE stream ")
-"""How the client's message begins if no answer can arrive any more. Servers use the same code for their own errors."""
+"""How the client's message begins if no answer can arrive anymore. Servers use the same code for their own errors."""
 
 _NO_PROTOCOL = ("Server returned an error response", "Not Found")
 """The client's messages when a server answers with a bare status."""
@@ -59,13 +59,13 @@ class Transport(Protocol):
 
 
 class Connection:
-    """Alive until the server ends or `stop` is called; then a new connection is needed."""
+    """Alive until the server exits or `stop` is called; after that, a new connection is needed."""
 
     def __init__(self, server: str, transport: Transport, digest: str) -> None:
         self._server = server
         self._transport = transport
         self.digest = digest
-        """The digest of the server as a person approved it."""
+        """The digest of the server as the user approved it."""
         self._client: Client | None = None
         self._error: BaseException | None = None
         self._opened = asyncio.Event()
@@ -108,7 +108,7 @@ class Connection:
         return None
 
     async def listing(self, seconds: float, allowed: float) -> dict[str, Listed] | Failed:
-        """The server's tools by name, fetched again when the server said that they changed."""
+        """The server's tools by name, fetched again after the server announces a change."""
         async with self._listing_lock:
             if self._listing is not None and not self._unwatched:
                 return self._listing
@@ -144,7 +144,7 @@ class Connection:
         return await self._done(seconds, allowed, send)
 
     async def stop(self) -> None:
-        """Ends it and its server process. May be called more than once."""
+        """Closes the connection and stops its server process. May be called more than once."""
         self._stop_soon()
         await self._over()
 
@@ -153,11 +153,11 @@ class Connection:
     def _stop_soon(self) -> None:
         if not (self._opened.is_set() or self._stopping.is_set()):
             self._keeper.cancel()  # only once: a second time would interrupt its cleanup
-            self._ending = asyncio.create_task(self._over())  # makes sure that it ends
+            self._ending = asyncio.create_task(self._over())  # makes sure that it finishes
         self._stopping.set()
 
     async def _over(self) -> None:
-        """Waits for the end of the task that holds the session; cancelling the wait does not stop that task."""
+        """Waits for the task that owns the session to finish; cancelling the wait does not stop that task."""
         done, _ = await asyncio.wait({self._keeper}, timeout=_CLOSING_SECONDS)
         if not done:
             self._keeper.cancel()
@@ -203,7 +203,7 @@ class Connection:
                 async for _ in changes:
                     self._changed()
         except Exception:
-            pass  # then there are no notifications, and the list is fetched each time
+            pass  # without notifications, the list is fetched each time
         self._unwatched = True
 
     async def _listed(self, seconds: float, allowed: float, fetch: Fetch[T]) -> dict[str, T] | Failed:
@@ -289,9 +289,9 @@ class Connection:
 
 
 _FIXES = {
-    "timeout": "Ask for less at once, allow more time, or check what the server is doing.",
+    "timeout": "Request less at a time, allow more time, or check what the server is doing.",
     "dropped": "It is unknown whether the call had an effect: check before you repeat it.",
-    "server_failed": "Check the server's command and settings, or use another one.",
+    "server_failed": "Check the server's command and settings, or use another server.",
     "tool_error": "Correct the arguments as the server says.",
     "bad_result": "Report it to the server's author, or use another tool.",
 }

@@ -1,4 +1,4 @@
-"""MCP over streamable HTTP: a transport with a cap on answers, and a client that connects only to checked addresses.
+"""MCP over streamable HTTP: a transport that limits answers, and a client that connects only to checked addresses.
 
 A name is looked up once for each connection, and the connection goes to the address that was found and checked. A
 server that is configured by its IP address, or on this machine, may be private; a name that resolves to a private
@@ -83,7 +83,7 @@ class Web:
         self._status = response.status_code
         encoding = response.headers.get("content-encoding", "identity").lower()
         if encoding not in ("", "identity"):
-            # A few compressed bytes can expand to any number, and compression was not requested.
+            # A few compressed bytes can expand to any size, and compression was not requested.
             raise self._break(f"It sent a compressed answer ({readable(encoding, 40)}), which was not requested.")
         if response.request.method == "POST":
             too_large = f"It sent an answer of more than {ANSWER_LIMIT} bytes."

@@ -30,7 +30,7 @@ class Flood(Exception):
 
 
 class Measure:
-    """How much a server may still send. Each message costs some; each request to the server, and time, add some."""
+    """How much a server may still send. Messages use up the allowance; our requests and the passage of time add to it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -46,7 +46,7 @@ class Measure:
         method = getattr(message, "method", None)
         asks = method is not None and hasattr(message, "id")
         self._take(_REQUEST_COSTS if asks else 1)
-        # Every request passes: the server must be told that it is declined.
+        # Every request passes, because the server must learn that it is declined.
         return method is None or asks or method in _WANTED
 
     def _take(self, cost: int) -> None:

@@ -1,6 +1,6 @@
 """The prompts of MCP servers as text: found by `server/name`, described for the gate, and read.
 
-As for tools, a server is started only after a person has approved it.
+As with tools, a server is started only after the user has approved it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Converts the tools and answers of a tool server to our own values. It knows messages, not connections."""
+"""Converts the tools and answers of a tool server to our own values. It deals with messages, not with connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN = 4_096
 
 
 def listed_as(tool: Listed) -> dict[str, Any]:
-    """Everything about a tool that a model or a person relies on."""
+    """Everything about a tool that a model or the user relies on."""
     annotations = tool.annotations
     return {
         "name": tool.name,

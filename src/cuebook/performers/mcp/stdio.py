@@ -1,6 +1,6 @@
 """A transport for the protocol's client over the streams of a confined child process: one JSON message per line.
 
-Any misbehaviour of the process - it dies, floods, writes garbage, never reads - ends this transport and the process.
+If the process misbehaves (dies, floods us, writes garbage, never reads), the transport is closed and the process killed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cuebook.performers.mcp.results import readable, too_long
 LINE_LIMIT = 4 << 20
 """The maximum size of one message, in bytes."""
 UNSENT_LIMIT = 16 << 20
-"""The maximum number of bytes that wait for the server to read them."""
+"""The maximum number of bytes waiting to be read by the server."""
 _TOO_LONG = f"It sent a message of more than {LINE_LIMIT} bytes."
 _GARBAGE_LIMIT = 100
 _ERRORS_KEPT = 4_096
@@ -31,7 +31,7 @@ _GONE_SECONDS = 10.0
 
 
 class Pipes:
-    """One process, from its start to its end. An asynchronous context manager that returns the two streams."""
+    """One process, from start to exit. An asynchronous context manager that returns the two streams."""
 
     def __init__(self, spawn: Callable[[str], Awaitable[Confined]]) -> None:
         self._spawn = spawn
@@ -45,7 +45,7 @@ class Pipes:
         self._stdin: asyncio.WriteTransport | None = None
         self._errors = _LastLines()
         self._pushed = False
-        """Whether we ended it, so that its exit code means nothing."""
+        """Whether we stopped it, in which case its exit code means nothing."""
         self._garbage: list[str] = []
         self.closed = asyncio.Event()
         """Set when nothing more can arrive."""
@@ -71,7 +71,7 @@ class Pipes:
         if self.violation:
             sentences.append(self.violation)
         if self.exit_code is not None and not self._pushed:
-            sentences.append(f"It ended with {_exit(self.exit_code)}.")
+            sentences.append(f"It exited with {_exit(self.exit_code)}.")
         if self._garbage and not self.violation:
             sentences.append(f"It wrote an invalid message: {self._garbage[0]!r}.")
         words = self.last_words().splitlines()[-3:]
@@ -164,7 +164,7 @@ class Pipes:
                 if self.violation:
                     return
         except OSError:
-            pass  # a broken pipe is the same as its end
+            pass  # a broken pipe means that the process has exited
         finally:
             inbox.close()
             self.closed.set()
@@ -206,7 +206,7 @@ class Pipes:
             self._process.kill()
 
     async def _end(self, *, at_once: bool) -> None:
-        """Waits for the process to end, terminates it, then kills it: no process is left afterwards."""
+        """Waits for the process to exit, then terminates it, then kills it, so that no process is left."""
         process, ended = self._process, self._ended
         try:
             if process is not None and ended is not None:

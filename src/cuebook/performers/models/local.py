@@ -110,7 +110,7 @@ def with_choice(messages: tuple[Turn, ...], choice: Choice) -> tuple[Turn, ...]:
 
 
 _BATCH = 64
-"""Tokens of a prompt between two chances to stop; the engine reads about a hundred per second."""
+"""How many prompt tokens are read between two chances to stop; the engine reads about a hundred per second."""
 
 _SIGN_OF_LIFE = 5.0
 """Seconds after which a waiting request signals that it is alive."""
@@ -123,10 +123,10 @@ _FREE_TEXT = {
     "dry_allowed_length": 3,
     "dry_penalty_last_n": EMBEDDED_WINDOW,
 }
-"""Makes recent words and repeated sequences less likely, so that replies come to an end."""
+"""Makes recent words and repeated sequences less likely, so that replies do not go on forever."""
 
 MOST_TOOLS = 4
-"""It is too small to choose among more: it repeats text from their descriptions, and calls them endlessly."""
+"""The model is too small to choose among more tools: it repeats text from their descriptions, and calls them endlessly."""
 
 
 class LocalModel:
@@ -196,7 +196,8 @@ def _body(request: Request, choice: Choice | None, *, reuse_prompt: bool) -> dic
     elif request.grammar and choice is None:
         body["grammar"] = request.grammar
     else:
-        # With a schema or a grammar it must repeat names and punctuation; otherwise it repeats itself until it is cut.
+        # Not with a schema or a grammar, which require repeated names and punctuation. Free text would otherwise repeat
+        # itself until it is cut off.
         body |= _FREE_TEXT
     if request.stop:
         body["stop"] = list(request.stop)
@@ -304,13 +305,13 @@ class Engine:
         params.n_ctx = EMBEDDED_WINDOW
         params.n_parallel = 1
         params.n_batch = params.n_ubatch = _BATCH
-        # On a busy machine with few cores one thread is the fastest, and leaves the others to the program.
+        # On a busy machine with few cores, one thread is fastest and leaves the other cores to the program.
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
         params.n_gpu_layers = 0
         params.warmup = False
         params.cache_ram_mib = 0
         params.verbosity = -1
-        # The engine insists on serving HTTP. A socket in a private folder and a key keep others out of it.
+        # The engine insists on serving HTTP. A socket in a private folder and a key keep others out.
         params.api_keys = [self._key]
         params.cors_origins = ""
         params.ui = False
@@ -334,12 +335,12 @@ class Engine:
         self._jobs.put(job)
 
     def close(self) -> None:
-        """Stops the current generation. Called when the process ends, while threads can still finish."""
+        """Stops the current generation. Called when the process exits, while threads can still finish."""
         atexit.unregister(self.close)
         if self._current is not None:
             self._current.stop()
         self._jobs.put(None)
-        with suppress(KeyboardInterrupt):  # an impatient second Ctrl-C: the process ends anyway
+        with suppress(KeyboardInterrupt):  # an impatient second Ctrl-C: the process is exiting anyway
             self._thread.join(timeout=10)
         self._server = None
         shutil.rmtree(self._folder, ignore_errors=True)

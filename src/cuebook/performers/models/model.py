@@ -1,4 +1,4 @@
-"""The port to every model: a request, the chunks that stream back, the ways it can fail, and estimates of tokens.
+"""The port to every model: a request, the chunks that stream back, the ways it can fail, and token estimates.
 
 Providers, prices and retries are handled elsewhere; a model is one method.
 """
@@ -42,10 +42,10 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything that a model is asked. It contains no key and no URL, so it can be stored and compared."""
+    """Everything that is sent to a model. It contains no key and no URL, so it can be stored and compared."""
 
     model: str
-    """The model's name as its provider knows it, without the provider."""
+    """The provider's own name for the model, without the provider prefix."""
     messages: tuple[Turn, ...]
     max_tokens: int
     temperature: float | None = None
@@ -177,7 +177,7 @@ class ModelError(CuebookError):
         self.status = status
         self.retryable = kind in RETRYABLE if retryable is None else retryable
         self.retry_after = retry_after
-        """Seconds that the provider asked to wait."""
+        """How many seconds the provider asked us to wait."""
 
 
 def messages_of(effect: AskModel) -> tuple[Turn, ...]:

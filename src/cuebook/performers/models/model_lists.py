@@ -1,6 +1,6 @@
 """The models that providers offer, according to their own lists, which are fetched and cached for a while.
 
-It never waits for long: a list that does not arrive in time is available the next time.
+It never waits long: a list that does not arrive in time is available at the next call.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _NOT_FOR_CHAT = re.compile(
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """The answer of one provider."""
+    """One provider's answer."""
 
     provider: str
     models: tuple[str, ...] = ()
     """Full names, `provider/model`."""
     answered: bool = False
     reason: str = ""
-    """Why nothing is known, in words that follow the provider's name."""
+    """Why the list is unavailable, phrased to follow the provider's name."""
 
 
 class Offers:

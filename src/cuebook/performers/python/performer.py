@@ -19,7 +19,7 @@ from cuebook.kernel.ports import Call, Confinement, Sandbox
 from cuebook.performers.commands.process import Running
 
 _PYTHON = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
-"""The interpreter outside of any virtual environment, which the process may not read."""
+"""The interpreter outside any virtual environment, which the process cannot read."""
 _CHILD = str(Path(__file__).with_name("child.py"))
 _LOOP = str(Path(__file__).with_name("loop.py"))
 _MOST = 8_000_000
@@ -91,10 +91,8 @@ def _outcome(effect: RunPython, running: Running, code: int, call: Call) -> Call
         said = call.masked(running.stderr.text()).strip()[-_SHOWN:]
         if running.stdout.truncated:
             return Failed("too_large", f"{effect.function} returned more than {_MOST} bytes.", "Make it return less.")
-        words = f"{effect.function} ended its process (exit code {code}) and returned nothing. {said}".rstrip()
-        return Failed(
-            "python_error", words, "It must return or raise an exception, and not end the process that it runs in."
-        )
+        words = f"{effect.function} exited its process (exit code {code}) without returning. {said}".rstrip()
+        return Failed("python_error", words, "It must return or raise an exception instead of exiting its process.")
     if "returned" in result:
         return Returned(result["returned"])
     if "called" in result:
@@ -103,7 +101,7 @@ def _outcome(effect: RunPython, running: Running, code: int, call: Call) -> Call
         return Failed(
             "non_determinism",
             f"{effect.function} is not deterministic: {result['differs']}.",
-            "Its calls may depend only on its arguments and on the results of its calls.",
+            "Its calls must depend only on its arguments and on the results of earlier calls.",
         )
     where = f" (line {result['line']})" if result.get("line") else ""
     said = call.masked(str(result["raised"]))[:_SHOWN]

@@ -47,7 +47,7 @@ class Skills:
         settings: Mapping[str, SkillSettings] | None = None,
         roots: Callable[[Settings], Sequence[Path]] = lambda settings: (),
     ) -> None:
-        """`settings` are those of the built-in skills, if they are already known; `roots` returns the folders that
+        """`settings` are the built-in skills' settings, if they are already known; `roots` returns the folders that
         contain a run's skill files. Raises `BadInput` for an invalid configuration.
         """
         self._environ = environ

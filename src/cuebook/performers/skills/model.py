@@ -19,23 +19,23 @@ Category = Literal["git", "observability", "tasks", "notification", "data", "gen
 
 
 class Given(msgspec.Struct, frozen=True):
-    """An argument or setting as it is; left out if it is not given."""
+    """An argument or setting as it is; omitted if it is not given."""
 
     name: str
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """A text with values in it, as in `repo:{repo}`; left out if one of them is not given."""
+    """A string with values inserted, as in `repo:{repo}`; omitted if one of them is not given."""
 
     text: str
 
 
 class Words(msgspec.Struct, frozen=True):
-    """Filled texts joined by spaces; those without a value are left out."""
+    """Filled strings joined by spaces; those without a value are omitted."""
 
     texts: tuple[str, ...]
     unless: tuple[str, str] = ("", "")
-    """The last of them is also left out if the value of this argument contains this pattern."""
+    """The last string is also omitted if the value of this argument contains this pattern."""
 
 
 class Rest(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from cuebook.performers.skills.response import kept, said
 from cuebook.performers.skills.settings import SkillSettings
 
 ANSWER_LIMIT = 4 << 20
-"""The maximum number of bytes of an answer that are read; most of them are not kept."""
+"""The maximum number of bytes to read from an answer; most of them are not kept."""
 PAUSES = (0.5, 2.0)
 """Seconds before each retry after a temporary failure."""
 _LONGEST_PAUSE = 10.0
@@ -84,7 +84,7 @@ class SkillTool:
         address = self._settings.handles.get(request.base)
         place = described.actions[0].target
         if address:
-            # Anyone with such a URL may use it, so only its host is shown.
+            # Anyone who has such a URL can use it, so only its host is shown.
             place = f"{request.method} {parse_url(self._address(request)).origin}"
             preview["request"] = f"{place}/[secret {address}]"
         for what, more in self._followed_by(arguments).items():
@@ -134,7 +134,7 @@ class SkillTool:
         return msgspec.structs.replace(effect, reads_only=self.reads_only, idempotent=self.idempotent)
 
     def _address(self, request: Request) -> str:
-        """A URL that is a secret itself."""
+        """Returns a URL that is itself a secret."""
         return self._reveal(self._settings.handles[request.base])
 
     def _handles(self, request: Request) -> list[str]:
@@ -250,11 +250,11 @@ _FIXES = {
     401: "Check the token: the service does not accept it.",
     403: "Check what the token may do; the service may also be refusing too many requests.",
     404: "Check the names, and that the token has access to them.",
-    429: "Wait a moment, then ask for less at once.",
+    429: "Wait a moment, then request less at a time.",
 }
 
 
 def _asked_to_wait(response: HttpResponse) -> float:
-    """The number of seconds that the service asks to wait; 0 if it does not send a number."""
+    """The number of seconds that the service asks us to wait; 0 if it does not send a number."""
     given = next((value for name, value in response.headers.items() if name.lower() == "retry-after"), "")
     return float(given) if given.isdecimal() else 0.0

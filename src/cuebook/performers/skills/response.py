@@ -22,7 +22,7 @@ def kept(answer: Answer, body: str, service: str, *, truncated: bool) -> Any:
     if truncated:
         return Failed(
             "too_large",
-            f"The answer of {service} was too long to be read completely.",
+            f"The answer from {service} was too long to be read completely.",
             fix="Ask for less: fewer results, or a narrower query.",
         )
     try:
@@ -56,7 +56,7 @@ def trimmed(value: Any, keep: Iterable[str]) -> Any:
 
 
 def said(body: str) -> str:
-    """The error of the service on one line: its message if there is one, otherwise the beginning of the text."""
+    """The service's error on one line: its message if there is one, otherwise the beginning of the body."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeEncodeError):

@@ -18,7 +18,7 @@ class Setting(msgspec.Struct, frozen=True):
 
     name: str
     what: str
-    """A description for the person who sets it."""
+    """A description for the user who sets it."""
     secret: bool = False
     default: str = ""
     """The default; it may refer to other settings, as in `https://api.{DD_SITE}`."""

@@ -24,7 +24,7 @@ _SHOWN = 300
 
 
 def place_of(use: SecretUse) -> Place | None:
-    """The path of the argument that a secret belongs in; None if it does not name one."""
+    """The path of the argument that a secret belongs in; None if it does not belong in an argument."""
     first, *rest = use.at.split(".")
     return tuple(rest) if first == "arguments" and rest and all(rest) else None
 
@@ -37,7 +37,7 @@ def places(uses: Iterable[SecretUse], tool: str) -> dict[Place, SecretUse] | Fai
             return Failed(
                 "secret_misplaced",
                 f"The secret '{use.handle}' is assigned to '{use.at}', which is not an argument of the tool '{tool}'.",
-                fix="Name the argument that it belongs in, as in `arguments.token`.",
+                fix="Specify the argument that it belongs in, as in `arguments.token`.",
             )
         found[place] = use
     return found
@@ -60,7 +60,7 @@ def with_values(arguments: Mapping[str, Any], values: Mapping[Place, str]) -> di
 
 
 def with_handles(arguments: Mapping[str, Any], uses: Mapping[Place, SecretUse]) -> dict[str, Any] | Failed:
-    """A copy with a handle in place of each secret, which a person sees and which is checked against the schema."""
+    """A copy with a handle in place of each secret, which is shown to the user and checked against the schema."""
     shown = {place: use.form.replace("{}", f"<secret {use.handle}>") for place, use in uses.items()}
     return with_values(arguments, shown)
 

@@ -1,6 +1,6 @@
 """Python functions as tools: the schema comes from the signature, the description from the docstring.
 
-It knows functions and threads, but not their callers.
+It deals with functions and threads, not with their callers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def python_tool(
 ) -> Tool:
     """A tool that calls the function. Its parameters need type hints that JSON can express.
 
-    An async function is awaited; any other one runs in its own thread.
+    An async function is awaited; any other function runs in its own thread.
     """
     given = name if name is not None else getattr(function, "__name__", type(function).__name__)
     if not _NAME.fullmatch(given):
@@ -68,7 +68,7 @@ class _Signature:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise BadInput(
                     f"The function '{name}' accepts '*{parameter.name}', which has no schema.",
-                    fix="Name its parameters, or wrap it in a function that does.",
+                    fix="Give it named parameters, or wrap it in a function that has them.",
                 )
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 self._by_position.append(parameter.name)
@@ -115,7 +115,7 @@ def _field(parameter: inspect.Parameter, hint: Any) -> tuple[Any, ...]:
     default = parameter.default
     if not isinstance(default, list | dict | set):
         return (parameter.name, hint, default)
-    # An empty default becomes its type, because the schema shows the default then.
+    # An empty default is given as its type, because only then does the schema show the default.
     return (parameter.name, hint, msgspec.field(default_factory=default.copy if default else type(default)))
 
 
@@ -154,7 +154,7 @@ async def _run(
 
 
 class _Raised(Exception):
-    """Wraps an error of a tool, so that its timeout is not mistaken for ours, or its exit for that of the process."""
+    """Wraps a tool's error, so that its timeout is not mistaken for ours, or its exit for an exit of this process."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -189,7 +189,7 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
     """Calls the function in its own thread. Unlike in the shared pool of `asyncio.to_thread`, a function that never
-    ends blocks neither the others nor the end of the program.
+    returns blocks neither other functions nor the exit of the program.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
@@ -212,7 +212,7 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
         try:
             loop.call_soon_threadsafe(settle, value, error)
         except RuntimeError:
-            pass  # the loop is closed: nothing waits for the result
+            pass  # the loop is closed, so nothing is waiting for the result
 
     threading.Thread(target=run, name="cuebook-tool", daemon=True).start()
     return await future

@@ -124,7 +124,7 @@ class Toolbox:
         self._servers = dict(servers or {})
         self._bring = bring
         self._brought: dict[bytes, ToolServer] = {}
-        """The servers by their whole definition. A person approved each one that runs, so there are not many."""
+        """The servers by their whole definition. The user approved each running server, so there are not many."""
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             name = tool.spec.name
@@ -211,7 +211,7 @@ class Toolbox:
         return found if isinstance(found, Failed) else await found.describe()
 
     async def find(self, name: str, seconds: float | None = None, server: ServerSpec | None = None) -> Tool | Failed:
-        """The tool with that name and its properties. This may start its server, if a person has approved it."""
+        """The tool with that name and its properties. This may start its server, if the user has approved it."""
         if server is not None:
             return await self._find_at(server, name, seconds)
         tool = self._tools.get(name)
@@ -227,18 +227,18 @@ class Toolbox:
         await asyncio.gather(*(server.close() for server in (*self._servers.values(), *self._brought.values())))
 
     def _named(self, effect: CallTool) -> CallTool:
-        """The call with the names of its arguments that are used here."""
+        """The call with its arguments renamed to the names used here."""
         tool = self._tools.get(effect.tool) if effect.server is None else None
         if not isinstance(tool, SimpleTool) or tool.aliases.keys().isdisjoint(effect.arguments):
             return effect
         given = effect.arguments
         named = {name: tool.aliases.get(name, name) for name in given}
-        # An argument that is passed by both names is left as it is, and refused.
+        # An argument that is passed under both names is left unchanged, so the call is rejected.
         arguments = {name if named[name] in given else named[name]: value for name, value in given.items()}
         return msgspec.structs.replace(effect, arguments=arguments)
 
     def _found(self, server: ServerSpec) -> ToolServer | Failed:
-        """The server itself. A configured one takes precedence over one of the same name that a playbook brings."""
+        """The server itself. A configured server takes precedence over a playbook's server of the same name."""
         configured = self._servers.get(server.name)
         if configured is not None:
             return configured
@@ -327,7 +327,7 @@ def timed_out(name: str, seconds: float, note: str = "") -> Failed:
     return Failed(
         "timeout",
         f"The tool '{name}' took longer than {seconds:.3g} seconds and was stopped.{f' {note}' if note else ''}",
-        fix="Ask for less at once, or allow more time.",
+        fix="Request less at a time, or allow more time.",
         details={"seconds": round(seconds, 3), UNANSWERED: True},
     )
 
@@ -340,7 +340,7 @@ def capped(result: ToolResult, name: str, call: Call) -> ToolResult:
             "utf-8", "replace"
         )
     except (TypeError, ValueError, RecursionError):
-        return result  # the engine says what cannot be stored
+        return result  # the engine reports what cannot be stored
     limit = call.limits.output
     if len(data) <= limit:
         return result

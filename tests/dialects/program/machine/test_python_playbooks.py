@@ -91,7 +91,7 @@ async def test_what_it_raises_fails_the_call_and_names_the_line_of_the_program()
 
 async def test_ending_the_process_is_reported_with_a_fix() -> None:
     played = await called("@playbook\nasync def F():\n    __import__('os')._exit(3)")
-    assert "F ended its process (exit code 3)" in played.error.message
+    assert "F exited its process (exit code 3)" in played.error.message
     assert "return or raise" in played.error.fix
 
 

@@ -182,7 +182,7 @@ def reply_through_tool(final: Final, *, wrapped: bool) -> tuple[str, Final]:
 
 
 def _turns(messages: Sequence[Turn]) -> list[dict[str, Any]]:
-    """Alternating turns: adjacent ones of the same role are joined, because a call's results must be in one turn."""
+    """Alternating turns: adjacent turns of the same role are joined, because a call's results must be in one turn."""
     turns: list[dict[str, Any]] = []
     for message in messages:
         role = "assistant" if message.role == "assistant" else "user"

@@ -59,7 +59,7 @@ class OpenAICompatible:
     ) -> None:
         self.provider = provider
         self._newer_limit = newer_limit
-        """OpenAI's newer models refuse `max_tokens`; most other servers accept nothing else."""
+        """OpenAI's newer models reject `max_tokens`; most other servers accept nothing else."""
         self._ask_cost = ask_cost
         headers = headers or {}
         self._endpoint = Endpoint(

@@ -59,7 +59,7 @@ class Rules(msgspec.Struct, frozen=True):
     values: int | None = None
     """The maximum number of enumerated values, in total."""
     long_enum: tuple[int, int] | None = None
-    """A string enumeration with more values than the first number may have at most the second number of characters."""
+    """If a string enumeration has more values than the first number, the second limits its characters in total."""
     characters: int | None = None
     """The maximum number of characters in names of properties and definitions, and in enumerated values."""
 
@@ -167,7 +167,7 @@ class _Writing:
     def _object(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
         properties, required = _table(schema, "properties"), schema.get("required", [])
         extra = schema.get("additionalProperties")
-        # An object without named properties is a free-form table, unless it is closed: then it is always {}.
+        # An object without named properties is a free-form table, unless it is closed, in which case it is always {}.
         if extra not in (None, False) or (not properties and extra is None) or not set(required) <= set(properties):
             raise _Inexpressible
         if any(_names_properties(schema[name]) for name in _COMBINED if name in schema):

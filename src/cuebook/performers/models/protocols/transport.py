@@ -60,7 +60,7 @@ _BY_WORD: dict[str, ErrorKind] = {
 _TOO_LONG = ("prompt is too long", "maximum context length", "context window", "too many tokens")
 
 _SHOWN = 2_000
-"""Characters of a provider's own message that are kept."""
+"""How many characters of a provider's own message are kept."""
 
 _ERROR_BYTES = 1 << 20
 """The maximum number of bytes that are read from the body of an error."""
@@ -142,7 +142,7 @@ async def stream_events(endpoint: Endpoint, body: dict[str, Any]) -> AsyncGenera
 def _encoded(body: dict[str, Any]) -> bytes:
     try:
         return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-    except ValueError as error:  # half of a surrogate pair, or a number that JSON does not support
+    except ValueError as error:  # an unpaired surrogate, or a number that JSON does not support
         raise ModelError("bad_request", f"The request cannot be written as JSON: {error}.") from None
 
 
@@ -230,7 +230,7 @@ class EventDecoder:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a response asks to wait, given as milliseconds, seconds or a date."""
+    """How many seconds a response asks us to wait; it may contain milliseconds, seconds or a date."""
     for name, scale in (("retry-after-ms", 1_000.0), ("retry-after", 1.0)):
         value = headers.get(name)
         if not value:

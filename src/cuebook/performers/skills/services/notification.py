@@ -1,6 +1,6 @@
 """Notifications through webhooks: Discord, Microsoft Teams, or anything that accepts JSON.
 
-The URL of a webhook is a secret, because anyone who knows it may post. So a model is never asked for one.
+A webhook's URL is a secret, because anyone who knows it can post. So a model is never asked for it.
 """
 
 from __future__ import annotations
