@@ -5,7 +5,7 @@ EXAMPLE ?= examples/launch-note.playbook.md
 ARGS ?=
 
 BIN := .venv/bin
-# The tests start thousands of processes, and each would compile everything again.
+# The tests start thousands of processes; without cached bytecode, each would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 heading = @printf '\n==> %s\n'
 
@@ -38,12 +38,12 @@ test: check ## Run the checks below, then all tests (ARGS go to pytest)
 
 tests: test
 
-# The folders and files whose tests use a program that a machine may lack.
+# The folders and files whose tests use an optional program.
 OPTIONAL := tests/gate tests/performers tests/packaging tests/dialects/pipeline tests/surfaces/web/browser \
   tests/dialects/program/machine/test_python_playbooks.py tests/examples/test_release.py tests/surfaces/cli/test_completion.py \
   tests/docs/test_web_guide.py
 
-test-bare: dev ## Run the tests that use optional programs (bubblewrap, chromium, curl, git), with those hidden
+test-bare: dev ## Run the tests that use optional programs (bubblewrap, chromium, curl, git), with those programs hidden
 	$(heading) 'Tests (pytest), optional programs hidden'
 	@$(BIN)/python scripts/bare.py $(CURDIR)/$(BIN)/python -m pytest -n 3 $(OPTIONAL) $(ARGS)
 
@@ -57,15 +57,15 @@ check: dev ## Check format, lint, types and import rules
 	$(heading) 'Import rules (import-linter)'
 	@$(BIN)/lint-imports --no-cache --no-logo
 
-browser: ## Install the browser for the tests of the pages, if there is none (Debian, as root)
+browser: ## Install a browser for the page tests, if there is none (Debian, as root)
 	@command -v "$${CHROMIUM:-chromium}" >/dev/null || { \
 	  apt-get install -y --no-install-recommends chromium fonts-liberation || { \
 	    apt-get update && apt-get install -y --no-install-recommends chromium fonts-liberation; }; }
 
-chaos: dev ## Kill processes at every write and at random moments, and run all other tests that the suite only samples
+chaos: dev ## Kill processes at every write and at random moments, and run in full all other tests that the suite only samples
 	@CUEBOOK_THOROUGH=1 $(BIN)/python -m pytest -n 2 $$(grep -rl --include='test_*.py' 'tests\.support\.sampling' tests) $(ARGS)
 
-fuzz: dev ## Feed the Markdown parser changed playbooks for five minutes (ARGS="--seconds 60")
+fuzz: dev ## Feed mutated playbooks to the Markdown parser for five minutes (ARGS="--seconds 60")
 	@$(BIN)/python -m tests.dialects.markdown.parse.fuzz --seconds 300 $(ARGS)
 
 bench: dev ## Measure durable steps, parsing and programs against raw SQLite and other engines (ARGS go to bench/run.py)
@@ -96,7 +96,7 @@ dev: python
 
 python:
 	@command -v $(PYTHON) >/dev/null || { \
-	  echo '$(PYTHON) was not found. Install Python 3.11 or newer, or set the path of one: make PYTHON=/path/to/python3 ...' >&2; exit 1; }
+	  echo '$(PYTHON) was not found. Install Python 3.11 or newer, or give its path: make PYTHON=/path/to/python3 ...' >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Cuebook needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) -V 2>&1`." >&2; \
-	  echo 'Install a newer one, or choose one: make PYTHON=python3.12 ...' >&2; exit 1; }
+	  echo 'Install a newer version, or select one: make PYTHON=python3.12 ...' >&2; exit 1; }
