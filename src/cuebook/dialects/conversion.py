@@ -25,7 +25,7 @@ class Converted(NamedTuple):
 
 
 def convert(text: str, name: str, *, is_json: bool | None = None) -> Converted:
-    """Reads a playbook or its JSON, by default detecting which. Raises `BadInput` if the dialect has no JSON form."""
+    """Reads a playbook or its JSON; detects which one by default. Raises `BadInput` if the dialect has no JSON form."""
     converting = [one for one in registry.dialects() if one.converts]
     found = registry.recognised(text, name)
     if found is not None and found not in converting and not is_json:
@@ -61,6 +61,6 @@ def _decoded(text: str, name: str) -> Any:
     try:
         return json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
-        raise BadInput(f"{name}:{error.lineno}: this is not JSON: {error.msg}.", fix="Correct it.") from None
+        raise BadInput(f"{name}:{error.lineno}: invalid JSON: {error.msg}.", fix="Correct the JSON.") from None
     except (ValueError, RecursionError):
-        raise BadInput(f"{name}: this is not valid JSON.", fix="Correct it.") from None
+        raise BadInput(f"{name}: this is not valid JSON.", fix="Correct the JSON.") from None

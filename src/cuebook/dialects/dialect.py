@@ -141,7 +141,7 @@ class Document:
 
     @property
     def description(self) -> str:
-        """For people; it is not sent to models."""
+        """Shown to people; not sent to models."""
         return ""
 
     @property
@@ -234,7 +234,7 @@ class Dialect(ABC):
     reads_secrets: ClassVar[bool] = False
     """Whether the sources that a run reads may name secrets. See `secrets_in`."""
     talks: ClassVar[bool] = False
-    """Whether its runs are conversations with a person. Their steps are lines that may run any number of times."""
+    """Whether its runs are conversations with the user. Their steps are lines that may run any number of times."""
     writes_markdown: ClassVar[bool] = False
     """Whether the outputs of steps are Markdown even if no model wrote them."""
     is_data: ClassVar[bool] = False
@@ -252,7 +252,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def parse(self, text: str, name: str) -> Any:
-        """Parses a text into its document. Raises `InvalidPlaybook` with every problem and its line."""
+        """Parses playbook text into a document. Raises `InvalidPlaybook` with every problem and its line."""
 
     def whole(self, text: str, name: str, read: Callable[[str], str]) -> str:
         """The text with its imports, as a run stores it. `read` returns a file by its path in the playbook's folder.
@@ -262,7 +262,7 @@ class Dialect(ABC):
         return text
 
     def near_miss(self, text: str, name: str) -> Problem | None:
-        """The problem that keeps a text from being recognised, if it is probably meant for this dialect."""
+        """The reason the text is not recognised, if it is probably meant for this dialect."""
         return None
 
     def check(self, text: str, name: str, around: Surroundings) -> list[Finding]:
@@ -276,11 +276,11 @@ class Dialect(ABC):
         return faults + [_finding(one, "warning") for one in document.warnings]
 
     def claims(self, text: str, name: str) -> bool:
-        """Whether a file in a folder is meant to be a playbook of this dialect. Many files look a little like one."""
+        """Whether a file in a folder is meant to be a playbook of this dialect. Many other files look similar."""
         return self.recognises(text, name)
 
     def resembles(self, text: str, name: str) -> bool:
-        """Whether a file that is not a valid playbook was meant to be one of this dialect."""
+        """Whether an invalid file was meant to be a playbook of this dialect."""
         return name.lower().endswith(self.suffixes) and self.claims(text, name)
 
     def parse_result(self, text: str, name: str, around: Surroundings) -> dict[str, Any]:
@@ -382,7 +382,7 @@ class Dialect(ABC):
         return sequence(document.title, document.plan, progress)
 
     def models(self, document: Any) -> Iterable[Named]:
-        """The models that it names, in addition to the model of the run."""
+        """The models that the playbook names, in addition to the run's model."""
         return ()
 
     def secrets(self, document: Any) -> Iterable[SecretNeed]:
@@ -402,7 +402,7 @@ class Dialect(ABC):
         return ()
 
     def places(self, document: Any, text: str) -> frozenset[str]:
-        """The names of all values that its steps set or have placeholders for, declared or not."""
+        """The names of all values that its steps set or use in placeholders, declared or not."""
         return frozenset()
 
     def gives_data(self, document: Any, label: str) -> bool:
@@ -476,7 +476,7 @@ class Dialect(ABC):
     # --- playbook tests ---
 
     def step_group(self, label: str) -> str:
-        """The group of a step, by which tests may refer to it, such as the playbook of a line; empty if it has none."""
+        """The group of a step, which tests can refer to, such as the playbook that contains a line; empty if none."""
         return ""
 
     def choices(self, asked: AskModel) -> tuple[str, ...]:
@@ -488,20 +488,20 @@ class Dialect(ABC):
         return None
 
     def refusal_rules(self) -> tuple[str, ...]:
-        """The rules by which model replies are refused."""
+        """The rules that model replies must follow."""
         return ()
 
-    # --- changes by a person ---
+    # --- changes by the user ---
 
     def results(self, document: Any, entries: Iterable[Entry]) -> dict[str, Any]:
-        """The values that a person may change in a run, by name, in addition to its inputs."""
+        """The values that the user can change in a run, by name, in addition to its inputs."""
         values = seen(self.observe(document), entries).values()
         if values is not None:
             return values
         return {entry.event.name: entry.event.value for entry in entries if isinstance(entry.event, ValueSet)}
 
     def changed(self, document: Any, results: Mapping[str, Any], name: str, text: str) -> Any:
-        """Converts the text of a person's change to the value of an input or a result."""
+        """Converts the user's text to the value of an input or a result."""
         return text
 
     def check_changes(
@@ -520,7 +520,7 @@ class Dialect(ABC):
         return {name: accepted[name] if name in kept else value for name, value in changes.items()}
 
     def broken_promise(self, document: Any, label: str, outcome: AnyOutcome) -> str:
-        """How an outcome violates the contract of a step, as a clause; empty if it does not."""
+        """How an outcome violates its step's contract, as a clause; empty if it does not."""
         return ""
 
 
@@ -532,4 +532,4 @@ PLAIN_CODES: Codes = {
     "ERROR": ("error", "The playbook is invalid."),
     "WARNING": ("warning", "The playbook may contain a mistake."),
 }
-"""The codes for problems that have no code."""
+"""The default codes, for problems without a code of their own."""

@@ -24,7 +24,7 @@ class Finding(msgspec.Struct, frozen=True):
     message: str
     line: int | None = None
     column: int | None = None
-    """In characters, from 1."""
+    """In characters, starting at 1."""
     fix: str = ""
 
 

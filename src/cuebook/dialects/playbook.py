@@ -22,9 +22,9 @@ from cuebook.kernel.context import digest_of
 from cuebook.kernel.events import PlannedStep
 
 _UNNAMED = "playbook.md"
-"""The name of a text that has no name and whose dialect is unknown."""
+"""The name for an unnamed playbook whose dialect is unknown."""
 _LONGEST = 1_000_000
-"""The maximum length of a text whose document is cached, in characters."""
+"""The maximum length of a playbook whose document is cached, in characters."""
 _MOST = 32
 """The maximum number of cached documents."""
 
@@ -51,7 +51,7 @@ class Playbook:
 
     @classmethod
     def from_text(cls, text: str, name: str = "", *, path: Path | None = None) -> Playbook:
-        """Parses a text. Raises `InvalidPlaybook`, which names every problem and its line."""
+        """Parses playbook text. Raises `InvalidPlaybook` with every problem and its line."""
         return read(text, name, path=path)
 
     @cached_property
@@ -126,9 +126,9 @@ def read(
     where: str = "",
     neighbour: Callable[[str], str] | None = None,
 ) -> Playbook:
-    """Detects the dialect of a text and parses it. Raises `InvalidPlaybook`, which names every problem and its line.
+    """Detects a playbook's dialect and parses it. Raises `InvalidPlaybook` with every problem and its line.
 
-    `neighbour` reads an imported file by its path in the text's folder. `where` is the playbook's name in messages.
+    `neighbour` reads an imported file by its path in the playbook's folder. `where` is the playbook's name in messages.
     """
     name = name or name_for(text)
     where = where or str(path or name)
@@ -152,7 +152,7 @@ def cached(dialect: str, digest: str, name: str) -> Playbook | None:
 
 
 def parsed(dialect: Dialect, text: str, name: str) -> Any:
-    """The document of a text, from the cache if the same text was parsed recently."""
+    """The parsed document, from the cache if the same text was parsed recently."""
     if len(text) > _LONGEST:
         return dialect.parse(text, name)
     key = _key(dialect, digest_of(text), name)
@@ -177,7 +177,7 @@ class _Parsed(NamedTuple):
 
 
 class _Cache:
-    """The recently parsed texts. Documents are frozen, so they can be shared between threads."""
+    """Recently parsed documents. They are frozen, so threads can share them."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[_Key, _Parsed] = OrderedDict()
@@ -200,6 +200,6 @@ _CACHE = _Cache()
 
 
 def name_for(text: str) -> str:
-    """The name of a text that has no file. It reveals the dialect."""
+    """The name for a playbook without a file. It reveals the dialect."""
     dialect = registry.recognised(text, "")
     return _UNNAMED if dialect is None else dialect.default_name

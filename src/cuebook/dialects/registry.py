@@ -1,7 +1,7 @@
-"""The registry of dialects. It also detects the dialect of a text.
+"""The registry of dialects. It also detects a playbook's dialect.
 
-A package adds a dialect by an entry point in the group `cuebook.dialects`, a program by calling `register`. Dialects
-are loaded on demand: a built-in one when it is first used, entry points when no built-in dialect matches.
+A package adds a dialect through an entry point in the group `cuebook.dialects`, a program by calling `register`.
+Dialects are loaded on demand: a built-in dialect when it is first used, entry points when no built-in dialect matches.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BUILT_IN = {
 """The built-in dialects, in the order in which they are tried."""
 
 DEFAULT = "markdown"
-"""The dialect of a playbook that nothing identifies as another one."""
+"""The dialect that is assumed if nothing points to another dialect."""
 
 _loaded: dict[str, Dialect] = {}
 """The built-in dialects that have been loaded."""
@@ -61,7 +61,7 @@ def dialects() -> tuple[Dialect, ...]:
 
 
 def _each() -> Iterator[Dialect]:
-    """Built-in dialects come first, so that the others are not loaded for a text that one of them recognises."""
+    """Built-in dialects come first, so that entry points are not loaded if a built-in dialect recognises the text."""
     for name in _BUILT_IN:
         yield _built_in(name)
     yield from list(_registered.values())
@@ -152,9 +152,9 @@ def text_of(data: bytes) -> str:
 
 UNKNOWN_CODE = "UNKNOWN_PLAYBOOK"
 UNKNOWN = "this is not a playbook of any known dialect."
-"""The message for a text that no dialect recognises."""
+"""The message for text that no dialect recognises."""
 _MOST_READ = 50_000
-"""The maximum length of such a text that is checked for syntax errors, in characters."""
+"""The maximum length of unrecognised text that is checked for syntax errors, in characters."""
 
 
 def whole(text: str, name: str, read: Callable[[str], str]) -> str:
@@ -164,12 +164,12 @@ def whole(text: str, name: str, read: Callable[[str], str]) -> str:
 
 
 def recognised(text: str, name: str) -> Dialect | None:
-    """The dialect of a text; None if no dialect recognises it."""
+    """The dialect of the text; None if no dialect recognises it."""
     return next((dialect for dialect in _each() if dialect.recognises(text, name)), None)
 
 
 def detect(text: str, name: str) -> Dialect:
-    """The dialect of a text. Raises `BadInput` with the reason if no dialect recognises it."""
+    """The dialect of the text. Raises `BadInput` with the reason if no dialect recognises it."""
     dialect = recognised(text, name)
     if dialect is not None:
         return dialect
@@ -212,7 +212,7 @@ def _presumed(text: str, name: str) -> Dialect | None:
 
 
 def unknown(text: str, name: str) -> Problem:
-    """The problem with a text that no dialect recognises: it is empty, broken, or something else."""
+    """The problem with text that no dialect recognises: it is empty, has a syntax error, or is not a playbook."""
     from cuebook.formats.values import Malformed
     from cuebook.formats.yaml import read_yaml_or_json
 
@@ -235,7 +235,7 @@ def _looks() -> str:
     return f"{each[:1].upper()}{each[1:]}."
 
 
-# --- watches of streaming replies ----------------------------------------------------------------------------
+# --- watches for streaming replies ----------------------------------------------------------------------------
 
 
 class _Watches(Mapping[str, "Callable[..., WatchFunction]"]):

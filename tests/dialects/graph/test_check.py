@@ -132,7 +132,7 @@ def test_two_edges_without_a_condition_are_ambiguous() -> None:
     (problem,) = refusal(text, "g.json")
     assert problem.code == "AMBIGUOUS_EDGES"
     first = line_of(text, '"edges"') + 1
-    assert problem.fix == f"The other is on line {first}: add a 'when' to one of them."
+    assert problem.fix == f"The other edge is on line {first}: add a 'when' to one of them."
     assert found_codes(graph("a>b", "a>c?", "b>c"), "error") == []
 
 

@@ -42,7 +42,7 @@ def test_a_step_without_a_matching_branch_is_skipped() -> None:
 def test_a_step_that_branches_on_itself_is_drawn_before_its_choice() -> None:
     text = '# A\n\n## STEP 1: B\n\nGood?\n\n@output(v)\n\n```if v == "no"```\n\nBetter.\n\n```endif```\n'
     drawn = mermaid(drawing(parse(text, "a.md")))
-    assert '    s1["Step 1: B<br/>gives v"]\n' in drawn
+    assert '    s1["Step 1: B<br/>sets v"]\n' in drawn
     assert '    s1_b{"which v?"}\n' in drawn
     assert "    s1 --> s1_b\n" in drawn
 

@@ -310,7 +310,7 @@ def test_a_model_that_never_comes_to_an_end_is_stopped_and_it_is_said_where() ->
     model = ScriptedModel([turn, turn])
     result = cuebook.run("desk.pbasm", {"least": 3}, model=model, options={"max_turns": 1, "always_ask": True})
     assert result.status == "failed"
-    assert "The model was asked 1 times without outside input. The run is at Main:01." in (result.error or "")
+    assert "The model was called 1 times without outside input. The run is at Main:01." in (result.error or "")
     assert "raise max_turns" in (result.error or "")
 
 

@@ -1,4 +1,4 @@
-"""The graph dialect: a workflow of nodes that ask models, and edges between them that a model chooses."""
+"""The graph dialect: a workflow of nodes that call models, and edges that a model chooses between."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _NODES = re.compile(r"^nodes\s*:|\"nodes\"\s*:", re.MULTILINE)
 
 
 class Graph(Dialect):
-    """Nodes that ask models, and edges between them."""
+    """Nodes that call models, and edges between them."""
 
     name = "graph"
-    title = "Workflow graphs: nodes that ask models, and edges that a model chooses between"
+    title = "Workflow graphs: nodes that call models, and edges that a model chooses between"
     suffixes = (".yml", ".yaml", ".json")
     default_name = "workflow.yml"
     noun = "workflow graph"

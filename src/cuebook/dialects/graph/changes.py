@@ -1,4 +1,4 @@
-"""Results that a person changes, and the check of each change against the output that its node declares."""
+"""The user's changes to results, each checked against the node's declared output."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _check_result(workflow: Workflow, results: Mapping[str, Any], name: str, val
     wrong = _flaws(workflow, results, name, value)
     if wrong:
         raise BadInput(
-            f"{name} does not match the output that node {node_in(name, results)[0]} declares: {'; '.join(wrong)}.",
+            f"{name} does not match the declared output of node {node_in(name, results)[0]}: {'; '.join(wrong)}.",
             fix="Use a value that matches it, or change the node's output.",
         )
 

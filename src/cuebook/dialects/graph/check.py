@@ -41,16 +41,16 @@ ERRORS = {
     "UNSUPPORTED_REGEX": "A regular expression is invalid or cannot be matched in linear time.",
     "SOURCE_INVALID_SHAPE": "A source is incomplete or has no valid URL.",
     "SOURCE_INVALID_TYPE": "A source has an unknown type.",
-    "SOURCE_FILE_NOT_FOUND": "The file of a source does not exist.",
-    "SOURCE_FILE_OUTSIDE_ROOT": "The file of a source is outside the workflow's folder.",
-    "SOURCE_FILE_READ_FAILED": "The file of a source cannot be read.",
+    "SOURCE_FILE_NOT_FOUND": "A source file does not exist.",
+    "SOURCE_FILE_OUTSIDE_ROOT": "A source file is outside the workflow's folder.",
+    "SOURCE_FILE_READ_FAILED": "A source file cannot be read.",
     # beyond the format
     "INVALID_EXTENSION": "An entry below x_cuebook is invalid.",
 }
 
 WARNINGS = {
-    "UNKNOWN_SKILL": "A node names an unknown skill.",
-    "BROKEN_SKILL": "A node names a skill whose file cannot be read.",
+    "UNKNOWN_SKILL": "A node uses an unknown skill.",
+    "BROKEN_SKILL": "A node uses a skill whose file cannot be read.",
     "UNKNOWN_MODEL": "A model name is invalid, or its provider is unknown.",
     "MALFORMED_PATH": "A path is malformed, so a check on it always fails.",
     "DEFAULT_NOT_IN_ENUM": "The default of an input is not one of its enum values.",
@@ -60,8 +60,8 @@ WARNINGS = {
 }
 
 NOTES = {
-    "UNKNOWN_KEY": "An unknown key at the top level is similar to a known one.",
-    "NO_DEFAULT_EDGE": "The run fails if no condition holds, because every edge has one.",
+    "UNKNOWN_KEY": "An unknown key at the top level resembles a known key.",
+    "NO_DEFAULT_EDGE": "Every edge has a condition, so the run fails if none holds.",
     "OPEN_ROUTE": "Conditions are judged by the whole reply, because the node declares no output.",
     "IDLE_RETRY": "A node has retry, but neither evaluators nor required outputs that could fail.",
     "UNUSED_SKILL": "No node uses a skill.",
@@ -75,7 +75,7 @@ CODES: Codes = {
 
 
 def check(text: str, name: str, around: Surroundings | None = None) -> list[Finding]:
-    """All findings, ordered by line. `around` looks up the files, skills and models that the workflow names."""
+    """All findings, ordered by line. `around` looks up the files, skills and models that the workflow uses."""
     parsed = read(text, name)
     problems = [*parsed.errors, *parsed.warnings, *parsed.notes]
     if parsed.workflow is not None:
@@ -86,7 +86,7 @@ def check(text: str, name: str, around: Surroundings | None = None) -> list[Find
 
 
 def _surroundings(workflow: Workflow, around: Surroundings) -> Iterator[Problem]:
-    """Problems with the files, skills and models that the workflow names. A missing API key is not one of them."""
+    """Problems with the files, skills and models that the workflow uses. A missing API key is not reported."""
     skills = around.skills()
     if skills is not None:
         yield from unknown_skills(workflow, skills)
@@ -103,7 +103,7 @@ def _surroundings(workflow: Workflow, around: Surroundings) -> Iterator[Problem]
 
 
 def _broken_skills(workflow: Workflow, around: Surroundings) -> Iterator[Problem]:
-    """A problem for each skill that cannot be read, at the first node that names it."""
+    """A problem for each skill that cannot be read, at the first node that uses it."""
     nodes: dict[str, Node] = {}
     for node in workflow.nodes.values():
         for skill in node.skills:
@@ -111,7 +111,7 @@ def _broken_skills(workflow: Workflow, around: Surroundings) -> Iterator[Problem
     for skill, node in nodes.items():
         error = around.skill_problem(skill)
         if error is not None:
-            message = f"The node '{node.id}' names the skill '{skill}', which cannot be read: {error.message}"
+            message = f"The node '{node.id}' uses the skill '{skill}', which cannot be read: {error.message}"
             yield Problem(message, node.line, error.fix, "BROKEN_SKILL")
 
 
@@ -126,7 +126,7 @@ def unknown_skills(workflow: Workflow, skills: Collection[str]) -> Iterator[Prob
     for node in workflow.nodes.values():
         for skill in node.skills:
             if skill not in known:
-                message = f"The node '{node.id}' names the skill '{skill}', which is unknown."
+                message = f"The node '{node.id}' uses the unknown skill '{skill}'."
                 yield Problem(message, node.line, meant(skill, sorted(known)), "UNKNOWN_SKILL")
 
 
@@ -140,7 +140,7 @@ class NamedModel(msgspec.Struct, frozen=True):
 
 
 def named_models(workflow: Workflow) -> Iterator[NamedModel]:
-    """Each model that a run may ask, at the first place that names it."""
+    """Each model that a run may call, at the first place that names it."""
     found: dict[str, NamedModel] = {}
     own = (workflow.model, "model", None)
     for node in workflow.nodes.values():

@@ -46,7 +46,7 @@ def summary(workflow: Workflow) -> Summary:
 def _row(workflow: Workflow, node: Node) -> Row:
     gives = ", ".join(outputs(node.output))
     entry = " (entry)" if node.id == workflow.entry else ""
-    words = f"{node.id}{entry}: {node.name}{f'; gives {gives}' if gives else ''}"
+    words = f"{node.id}{entry}: {node.name}{f'; sets {gives}' if gives else ''}"
     return Row("node", words, tuple(f"            {edge_words(edge)}" for edge in workflow.out_edges[node.id]))
 
 

@@ -1,4 +1,4 @@
-"""Recognises workflow graphs by their top-level keys, so that broken ones are recognised too."""
+"""Recognises workflow graphs by their top-level keys, so that broken workflows are recognised too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from cuebook.formats.yaml import SUFFIXES, top_level_names
 
 
 def recognises(text: str, name: str) -> bool:
-    """Whether a text has nodes and edges, or an id and an entry, or an id, a name and only keys that workflows have."""
+    """Whether the text has nodes and edges, or an id and an entry, or an id, a name and only keys that workflows
+    have."""
     if splitext(name)[1].lower() not in SUFFIXES:
         return False
     found: set[str] = set()

@@ -106,7 +106,8 @@ WITHOUT_DECLARING = ("rules", "context", _DRY_RUN)
 
 
 def taken(workflow: Workflow, name: str) -> bool:
-    """Whether a run accepts an input with this name. Undeclared names are accepted unless they resemble a declared one."""
+    """Whether a run accepts an input with this name. Undeclared names are accepted unless they resemble a declared
+    name."""
     names = [one.name for one in workflow.declared or ()]
     return name in names or name in WITHOUT_DECLARING or not get_close_matches(name, names, n=1)
 

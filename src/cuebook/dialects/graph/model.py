@@ -26,7 +26,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """The sources of a field. With `only`, the field inherits none."""
+    """The sources of a field. With `only`, the field inherits no sources."""
 
     sources: tuple[Source, ...] = ()
     only: bool = False
@@ -173,7 +173,7 @@ class FanOut(msgspec.Struct, frozen=True):
 
 class NodeExtras(msgspec.Struct, frozen=True):
     approval: str = ""
-    """The question to a person before the node runs."""
+    """The question to the approver before the node runs."""
     budget_tokens: int | None = None
     budget_money: float | None = None
     context: tuple[str, ...] | None = None

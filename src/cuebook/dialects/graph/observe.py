@@ -47,7 +47,7 @@ _BRIEF = 60
 """The maximum length of a reason in a line."""
 _ROUTES = "routes"
 _DRAWING = "drawing"
-PANELS = (Panel("drawing", _DRAWING, "Flow", within=(Panel("listing", _ROUTES, "Why this way"),)),)
+PANELS = (Panel("drawing", _DRAWING, "Flow", within=(Panel("listing", _ROUTES, "Why this route"),)),)
 
 Fields = dict[str, Any]
 """An event, a trace step or a result, as the format defines it."""
@@ -119,7 +119,7 @@ class _Fold:
         """`run` is the id to publish: the first entries of a fork have the id of the original run."""
         self._workflow, self._run = workflow, run
         self.count = 0
-        """The number of events so far, which is also the sequence number of the last one."""
+        """The number of events so far, which is also the sequence number of the last event."""
         self._parts = 0
         """The number of text chunks so far. With the sequence number of the event before it, it identifies a chunk."""
         self._now = 0.0
@@ -331,7 +331,7 @@ _HANDLERS: dict[type, Any] = {
 
 
 class Visit:
-    """An open visit of a node."""
+    """An open visit to a node."""
 
     def __init__(self, node: str, path: str, at: float) -> None:
         self.node, self.path, self.at = node, path, at
@@ -343,7 +343,7 @@ class Visit:
         self.repairs = 0
         """The number of repaired replies in the last attempt."""
         self.failures: list[Fields] = []
-        """The attempts before the last one."""
+        """The attempts before the last attempt."""
 
     def called(self, place: Place, reply: Reply, at: float) -> list[Fields]:
         made = []
@@ -401,7 +401,7 @@ class Trace:
         """The steps, edges and new branches on each branch path, in order."""
 
     def went(self, path: str, steps: Sequence[Fields], result: Fields) -> None:
-        """Adds a visit of a node, with a step for each attempt and the result of the last one."""
+        """Adds a visit to a node, with a step for each attempt and the result of the last attempt."""
         *before, last = steps
         self._line_of(path).extend([*({"step": step} for step in before), {"step": last, "result": result}])
 
@@ -409,7 +409,7 @@ class Trace:
         self._line_of(path).append({"edge": edge})
 
     def change(self, values: Mapping[str, Any]) -> None:
-        """Applies a person's changes to results. The step lists the changed fields, or `*` for all."""
+        """Applies the user's changes to results. The step lists the changed fields, or `*` for all."""
         for name, value in values.items():
             latest = {one["step"]["node"]: one for one in self._in_order(ROOT) if "result" in one}
             node, field = node_in(name, latest)
@@ -485,7 +485,7 @@ def route_words(data: Mapping[str, Any]) -> str:
         reason = "the default"
     words = f"ends here: {reason}" if to == "(end)" else f"continues with {to}: {reason}"
     if data.get("saved"):
-        return f"{words} (proved, no model was asked)"
+        return f"{words} (proved; no model was called)"
     said = " ".join(str(data.get("rationale") or "").split())
     default = "the model named no edge in two attempts" if data.get("unusable") else "no condition holds"
     parts = ([default] if data.get("default") else []) + ([f"the model says: {said}"] if said else [])

@@ -99,8 +99,8 @@ def _step(value: Any, segment: Segment) -> tuple[Any, str]:
 
 
 def node_in(name: str, nodes: Container[str]) -> tuple[str, str]:
-    """The node and the field that `NODE` or `NODE.FIELD` names; ('', name) if there is no such node. Ids may contain
-    dots, so the longest matching id is used.
+    """The node and the field that `NODE` or `NODE.FIELD` refers to; ('', name) if there is no such node. Ids may
+    contain dots, so the longest matching id is used.
     """
     end = len(name)
     while end > 0:

@@ -89,9 +89,9 @@ class Preparation(msgspec.Struct, frozen=True):
     nodes: list[Prepared]
     """The nodes, nearest to the entry first."""
     skills: dict[str, Skill | None]
-    """The skills that nodes name; None for a skill that is unknown or cannot be read."""
+    """The skills that nodes use; None for a skill that is unknown or cannot be read."""
     flaws: dict[str, str]
-    """The reasons skills that exist cannot be read."""
+    """The reasons that existing skills cannot be read."""
 
 
 def prepare(workflow: Workflow, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Program[Preparation]:
@@ -236,7 +236,8 @@ def most_visits(workflow: Workflow) -> int:
 
 
 def _most_expensive(visits: int, calls: list[int]) -> int:
-    """The maximum total for this many visits: the most expensive nodes once each, then the most expensive one again."""
+    """The maximum total for this many visits: the most expensive nodes once each, then the most expensive node
+    again."""
     dearest = sorted(calls, reverse=True)
     return sum(dearest[:visits]) + max(0, visits - len(dearest)) * dearest[0]
 

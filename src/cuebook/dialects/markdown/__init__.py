@@ -1,4 +1,4 @@
-"""The Markdown dialect: a title, inputs and numbered steps that ask models and people, call tools and branch."""
+"""The Markdown dialect: a title, inputs and numbered steps that call models and tools, ask questions and branch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Markdown(Dialect):
     """A title, inputs and numbered steps."""
 
     name = "markdown"
-    title = "Markdown playbooks: numbered steps that ask models and people, call tools and branch"
+    title = "Markdown playbooks: numbered steps that call models and tools, ask questions and branch"
     suffixes = (".playbook.md", ".md", ".markdown")
     default_name = "playbook.md"
     noun = "Markdown playbook"
@@ -44,8 +44,8 @@ class Markdown(Dialect):
     interpreter = 3
     templates: ClassVar[Mapping[str, str]] = {
         "linear": "inputs and steps, one after the other",
-        "branching": "a step that branches on the result of an earlier one",
-        "questions": "a person chooses, comments and confirms",
+        "branching": "a step that branches on the result of an earlier step",
+        "questions": "the user chooses, comments and confirms",
         "tools": "a tool is called, and a model reads its result",
     }
     guides: ClassVar[Mapping[str, str]] = {

@@ -230,7 +230,7 @@ def _given(definition: Any, name: str) -> _Definition:
 
 
 def _refuse_surrogates(value: Any, name: str, path: str = "") -> None:
-    """Refuses lone surrogates such as `\\ud800`, which JSON can escape but a file cannot contain."""
+    """Rejects lone surrogates such as `\\ud800`, which JSON can escape but a file cannot contain."""
     if isinstance(value, dict):
         for key, one in value.items():
             _refuse_surrogates(one, name, f"{path}.{key}" if path else key)
@@ -243,7 +243,7 @@ def _refuse_surrogates(value: Any, name: str, path: str = "") -> None:
 
 
 def _refuse_branches(given: _Definition, name: str) -> None:
-    """Refuses branches for which the comparison could not name the field."""
+    """Rejects branches whose differences could not be traced to a field."""
     for number, step in enumerate(given.steps):
         for position, branch in enumerate(step.branches or []):
             where = f"steps[{number}].branches[{position}]"

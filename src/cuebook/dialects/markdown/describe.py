@@ -94,11 +94,11 @@ def _directive_words(step: Step) -> Iterator[str]:
         yield f"calls {tool_name(step.tool)}"
     if step.elicitation is not None:
         options = f" ({', '.join(step.elicitation.options)})" if step.elicitation.options else ""
-        yield f"asks a person: {short(step.elicitation.prompt or step.title, _LINE)}{options}"
+        yield f"asks the user: {short(step.elicitation.prompt or step.title, _LINE)}{options}"
     if step.prompt is not None:
         yield f"begins with {step.prompt.argument}"
     if step.output is not None:
-        yield f"gives {_output_words(step.output)}"
+        yield f"sets {_output_words(step.output)}"
 
 
 def _output_words(output: Output) -> str:

@@ -64,7 +64,7 @@ def _asks(step: Step) -> Iterator[str]:
     asked = step.elicitation
     if asked is None:
         return
-    yield f"asks: {asked.prompt}" if asked.prompt else "asks a person"
+    yield f"asks: {asked.prompt}" if asked.prompt else "asks the user"
     if asked.type == "select" and asked.options:
         yield f"one of: {', '.join(asked.options)}"
 
@@ -76,7 +76,7 @@ def _begins(step: Step) -> Iterator[str]:
 
 def _gives(step: Step) -> Iterator[str]:
     if step.output is not None:
-        yield f"gives {step.output.name}"
+        yield f"sets {step.output.name}"
 
 
 def _variables(step: Step) -> str:

@@ -34,7 +34,7 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Elicitation(msgspec.Struct, frozen=True):
-    """`@elicit`: a question to a person."""
+    """`@elicit`: a question to the user."""
 
     type: QuestionType
     prompt: str = ""
@@ -109,7 +109,7 @@ class Book(Document, msgspec.Struct, frozen=True):
     inputs: tuple[DeclaredInput, ...] = ()
     system: str = ""
     description: str = ""
-    """For people; it is not sent to models."""
+    """Shown to people; not sent to models."""
     artifact_type: str = ""
     """One of `ARTIFACT_TYPES`, a placeholder that is filled in at the end of the run, or empty."""
     warnings: tuple[Problem, ...] = ()

@@ -147,7 +147,7 @@ class _Fold:
         """The sub-steps that have started in the outermost open step."""
         self._ended: list[str] = []
         self._repeated: set[str] = set()
-        """Names that a person changed, until the program confirms the change."""
+        """Names that the user changed, until the program confirms the change."""
         self.inputs: dict[str, str] = {}
         self.named: dict[str, str] = {}
         self.by_number: dict[str, str] = {}
@@ -215,7 +215,7 @@ def _index_of(step: Step, label: str, title: str) -> int | None:
 
 
 def _number(book: Book, row: RunRow, wait: WaitRow | None) -> int | None:
-    """The number of the step at which the run waits, even if it waits in a sub-step; None if it does not wait."""
+    """The number of the step where the run is waiting, even inside a sub-step; None if it is not waiting."""
     if row.status not in WAITING:
         return None
     label = wait.place.step if wait is not None and wait.place.step else row.step

@@ -1,4 +1,4 @@
-"""Checks the results and arguments that a person changes against the declarations of the pipeline."""
+"""Checks the user's changes to results and arguments against the pipeline's declarations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cuebook.kernel.errors import BadInput
 
 
 def accepted(pipeline: Pipeline, name: str, text: str) -> Any:
-    """Parses the text that a person typed as the new value of an argument or of a step's result."""
+    """Parses the text that the user typed as the new value of an argument or of a step's result."""
     if name in pipeline.args:
         return _argument(pipeline, name, typed(pipeline, name, text))
     step = _step(pipeline, name)

@@ -32,24 +32,24 @@ ERRORS = {
     "BAD_ARG": "An argument's declaration contradicts itself.",
     "BAD_DOMAIN": "An entry of allowed_domains is not a host.",
     # steps
-    "BAD_ID": "A step's id has characters that a reference cannot have.",
+    "BAD_ID": "A step's id contains characters that a reference cannot contain.",
     "DUPLICATE_STEP": "Two steps have the same id.",
     "UNKNOWN_NAMESPACE": "A command does not begin with a namespace.",
-    "NO_DRIVER": "A namespace of the format that Cuebook cannot perform yet.",
+    "NO_DRIVER": "Cuebook does not support this namespace of the format yet.",
     "BAD_COMMAND": "A command is malformed, incomplete or has extra words.",
-    "NOT_OF_THIS_STEP": "A field that steps of this namespace do not have.",
+    "NOT_OF_THIS_STEP": "Steps of this namespace do not have this field.",
     "BAD_FOLDER": "A folder is not below the workspace.",
-    "BAD_LLM": "A step that asks a model lacks a required field.",
+    "BAD_LLM": "A step that calls a model lacks a required field.",
     "UNKNOWN_TOOL": "A model is allowed a tool that does not exist.",
-    "BAD_POSTCONDITION": "A postcondition that cannot be checked.",
+    "BAD_POSTCONDITION": "A postcondition cannot be checked.",
     "INVALID_OUTPUT_SCHEMA": "The schema of an output is not a supported JSON Schema.",
     "UNSUPPORTED_REGEX": "A pattern is invalid or cannot be matched in linear time.",
     # references
-    "BAD_REFERENCE": "A malformed reference.",
-    "UNKNOWN_REFERENCE": "A reference to an unknown step or to an unknown field of a result.",
-    "FORWARD_REFERENCE": "A reference to a later step.",
+    "BAD_REFERENCE": "A reference is malformed.",
+    "UNKNOWN_REFERENCE": "A reference points to an unknown step or to an unknown field of a result.",
+    "FORWARD_REFERENCE": "A reference points to a later step.",
     "CIRCULAR_REFERENCE": "A step refers to itself.",
-    "UNKNOWN_ARG": "A reference to an undeclared argument.",
+    "UNKNOWN_ARG": "A reference points to an undeclared argument.",
     "BAD_CONDITION": "A condition cannot be parsed.",
     # secrets
     "BAD_SECRET": "The handle of a secret is invalid, or its position in the text is ambiguous.",
@@ -60,18 +60,18 @@ WARNINGS = {
     "NOT_REPLACED": "A dollar sign followed by a name is plain text; references need braces.",
     "NO_SHELL": "A shell operator or pattern is passed to a program as plain text.",
     "NO_TOOL_CALLS": "A model is allowed tools but no calls, or calls but no tools.",
-    "NO_EVIDENCE": "A postcondition needs evidence that the step never provides, so a person is always asked.",
+    "NO_EVIDENCE": "A postcondition needs evidence that the step never provides, so the user is always asked.",
     "MAY_BE_SKIPPED": "A step uses the output of a step that may be skipped, and fails if it is.",
-    "ALWAYS_NULL": "A reference to a field that the step never has.",
+    "ALWAYS_NULL": "A reference points to a field that the step never has.",
 }
 
 NOTES = {
     UNVERIFIED: "A step may change something and has no postcondition.",
     "NO_ROLLBACK": "A step may change something and has no rollback_hint.",
     "NO_OUTPUT_SCHEMA": "A model may answer with any JSON.",
-    "UNUSED_ARG": "An unused argument.",
+    "UNUSED_ARG": "An argument is never used.",
     "SHARED_NAME": "An argument and a step have the same name: changing a value by that name changes the argument.",
-    "NO_EFFECT": "A field that has no effect.",
+    "NO_EFFECT": "A field has no effect.",
     "RAISED_LIMIT": "A step asks for more than the default limit allows.",
 }
 
@@ -168,7 +168,7 @@ def _notes(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
             yield Problem(f"The step '{step.id}' has the same name as an argument.", step.line, fix, "SHARED_NAME")
     if pipeline.consent_boundary:
         line = parsed.lines.get("consent_boundary")
-        fix = "Use `approval: required` for steps that a person must approve."
+        fix = "Use `approval: required` for steps that need approval."
         yield Problem("consent_boundary has no effect.", line, fix, "NO_EFFECT")
 
 

@@ -1,4 +1,4 @@
-"""Recognises a pipeline by the names at its top level, so a broken one is recognised too."""
+"""Recognises a pipeline by the names at its top level, so a broken pipeline is recognised too."""
 
 from __future__ import annotations
 

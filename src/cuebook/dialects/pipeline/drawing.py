@@ -1,4 +1,5 @@
-"""A pipeline as boxes and arrows: its steps in order, their conditions and approvals, and which outputs each one uses."""
+"""A pipeline as boxes and arrows: its steps in order, their conditions and approvals, and the outputs that each step
+uses."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _declared(shape: Shape, name: str, value: Value, line: int) -> Arg:
     options = shape.items(fields["enum"], f"{at}.enum", at_least=1) if "enum" in fields else ()
     enum = tuple(_checked(shape, type_, one, f"{at}.enum[{number}]") for number, one in enumerate(options))
     if enum and has_default and not inputs.among(default, enum):
-        fix = "Add it to the enum, or choose another."
+        fix = "Add it to the enum, or choose another default."
         shape.wrong(value.lines["default"], f"{at}.default is not in its enum.", fix, "BAD_ARG")
     description = shape.text(fields["description"], f"{at}.description", empty=True) if "description" in fields else ""
     if secret:
@@ -106,7 +106,7 @@ def _check_secret(shape: Shape, value: Value, at: str, default: Any) -> None:
 
 
 def accept(pipeline: Pipeline, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a run in document order, with defaults, and null for optional ones that are missing.
+    """Returns the arguments of a run in document order, with defaults, and null for missing optional arguments.
 
     Raises `BadInput` with everything that is missing or invalid.
     """

@@ -67,7 +67,7 @@ class Secret(msgspec.Struct, frozen=True):
 
     handle: str = ""
     arg: str = ""
-    """The argument that names the handle, if there is no handle."""
+    """The argument that contains the handle, if `handle` is empty."""
     form: str = "{}"
     line: int = 0
 
@@ -230,7 +230,8 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def reads_only(self) -> bool:
-        """Whether it changes nothing: it asks a model, sends a request that only reads, or is declared `effect: read`."""
+        """Whether it changes nothing: it calls a model, sends a request that only reads, or is declared `effect:
+        read`."""
         match self.action:
             case Llm(tools=tools):
                 return READING.issuperset(tools)
@@ -318,12 +319,12 @@ class Pipeline(Document, msgspec.Struct, frozen=True, dict=True):
 
     @property
     def asks_model(self) -> bool:
-        """Whether any step asks a model."""
+        """Whether any step calls a model."""
         return any(isinstance(step.action, Llm) for step in self.steps)
 
     @property
     def needs_model(self) -> bool:
-        """Whether any step asks the run's model."""
+        """Whether any step calls the run's model."""
         return any(isinstance(step.action, Llm) and step.action.model == "default" for step in self.steps)
 
     @property

@@ -1,6 +1,6 @@
 """Previews a run of a pipeline: each step's effect, as far as the arguments determine it.
 
-References that only a run can resolve are shown as written, as in `$build.stdout`. Pure: nothing is performed or asked.
+References that only a run can resolve are shown as written, as in `$build.stdout`. Pure: it has no effects.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def preview(pipeline: Pipeline, given: Mapping[str, Any], settings: Settings) ->
         acts=acts,
         fails=any(act.problem and act.runs and not act.on_failure for act in acts),
         notes=notes,
-        limits=Limits(calls, (counted if calls else "no model is asked",)),
+        limits=Limits(calls, (counted if calls else "no model is called",)),
         details={"args": args, "allowed_domains": list(pipeline.allowed_domains)},
     )
 
 
 def _known(pipeline: Pipeline, given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The arguments as a run would record them. Missing and invalid ones are left out, with a note."""
+    """The arguments as a run would record them. Missing and invalid arguments are left out, with a note."""
     try:
         return accept(pipeline, given), ()
     except BadInput as error:
@@ -161,7 +161,7 @@ def _action(effect: Acted | AskModel | None) -> dict[str, Any] | None:
 
 
 def _probe(effect: Acted | AskModel, stand_ins: Iterable[str]) -> Acted | AskModel:
-    """Adds a scheme to a URL whose beginning is unknown, so the gate can decide about it."""
+    """Adds a scheme to a URL whose beginning is unknown, so the gate can decide on it."""
     if isinstance(effect, SendHttp) and any(map(effect.url.startswith, stand_ins)):
         return msgspec.structs.replace(effect, url=f"https://{effect.url}")
     return effect

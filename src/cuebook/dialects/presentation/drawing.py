@@ -41,7 +41,7 @@ class Arrow(msgspec.Struct, frozen=True):
     label: str = ""
     kind: ArrowKind = "way"
     bound: str = ""
-    """A phrase that limits how often it may be followed."""
+    """A phrase that says how often it may be followed."""
     id: str = ""
     """Its id in the events of a run."""
     times: int | None = None
@@ -205,5 +205,5 @@ def _means_itself(line: str, place: int) -> bool:
     if place == 0:
         return letter.isalpha()  # a prefix such as "1. " would be parsed as a list
     if letter == ":":
-        return line[place + 1 : place + 2] in ("", " ")  # otherwise it may name an icon
+        return line[place + 1 : place + 2] in ("", " ")  # otherwise it could be parsed as an icon
     return letter.isalnum() or letter in _PLAIN

@@ -12,7 +12,7 @@ class Note(msgspec.Struct, frozen=True):
     words: str
     """The note, on one line."""
     live: str = ""
-    """The line shown to a person who follows the run; empty for a note that is only recorded."""
+    """The line shown to a user who follows the run; empty for a note that is only recorded."""
     lasting: bool = False
     """Whether the words are also shown with the finished step."""
 

@@ -41,7 +41,7 @@ class Open(msgspec.Struct, frozen=True):
     """The plain words, each with the reference that it replaces."""
 
     def in_words(self, text: str) -> str:
-        """Replaces the plain words in a text about the probe by the references."""
+        """Replaces the plain words in a message about the probe with the references."""
         for stand_in, name in self.stand_ins.items():
             text = text.replace(stand_in, name)
         return text
@@ -51,11 +51,11 @@ class Filled(msgspec.Struct, frozen=True):
     """How many values of unknown size are filled into a prompt."""
 
     unknown: int = 0
-    """The number of inputs and texts that are not known yet."""
+    """The number of inputs and sources that are not known yet."""
     outputs: int = 0
     """The number of outputs of earlier steps."""
     copies: int = 1
-    """How many times later calls see the outcome of this one."""
+    """How many times the outcome is included in later calls."""
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class Alternative(msgspec.Struct, frozen=True):
     when: str
     """The condition, or `otherwise`."""
     values: Mapping[str, str | None]
-    """The values that lead here. None stands for any value that no condition compares with."""
+    """The values that lead here. None stands for any value that no condition mentions."""
     acts: tuple[Act, ...]
     branch: int | None = None
     """The number of the branch; None if no condition holds."""
@@ -237,7 +237,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def questions(self) -> list[Act]:
-        """The acts that ask a person something, without duplicates."""
+        """The acts that ask the user something, without duplicates."""
         asked = [act for act in self.every_act() if isinstance(act.effect, AskHuman)]
         return list({(act.label, act.title): act for act in asked}.values())
 
@@ -283,7 +283,7 @@ def ready(preview: Preview) -> Program[Preview]:
 def known_inputs(
     accept: Callable[[D, Mapping[str, Any]], dict[str, Any]], document: D, given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The inputs as a run would store them; if some are missing or invalid, the unchanged inputs and a note about it."""
+    """The inputs as a run would store them. If any are missing or invalid, the unchanged inputs, with a note."""
     try:
         return accept(document, given), ()
     except BadInput as error:
@@ -302,7 +302,7 @@ def plain_preview(dialect: Dialect, document: Document, given: Mapping[str, Any]
     rehearsal = Rehearsal()
     if not notes:
         rehearsal.follow(dialect.start(document, inputs, dialect.interpreter, settings.options)(None))
-    words = "the number of model calls is known only during the run" if document.asks_model else "no model is asked"
+    words = "the number of model calls is known only during the run" if document.asks_model else "no model is called"
     return Preview(
         title=document.title,
         inputs=inputs,

@@ -94,7 +94,7 @@ class ProgramRun(msgspec.Struct, frozen=True, kw_only=True):
     exited: bool
     """Whether the program exited before it reached its end."""
     turns: int
-    """The number of times a model was asked to continue."""
+    """The number of times a model was called to continue the program."""
     without_model: int
     """The number of lines that needed no model. For an unfinished run, as of its last checkpoint."""
 
@@ -105,7 +105,7 @@ class ProgramRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conversation(ABC):
-    """A run that talks with a person: the messages so far, and the position of the run."""
+    """A run that talks with the user: the messages so far, and the position of the run."""
 
     said: list[Said]
     refused: list[Refusal]
@@ -138,7 +138,7 @@ class Conversation(ABC):
 
     @abstractmethod
     def changes(self, entry: Entry) -> Sequence[str]:
-        """The changes that an entry made to line, stack and variables, as lines of text, after the entry was seen."""
+        """The changes that the entry just seen made to the line, the stack and the variables, as lines of text."""
 
     @abstractmethod
     def speaker(self, asked: Entry) -> str | None:
@@ -146,7 +146,7 @@ class Conversation(ABC):
 
     @abstractmethod
     def spoken(self, reply: str) -> Sequence[str]:
-        """The messages to the user in the beginning of such a reply."""
+        """The messages to the user at the beginning of such a reply."""
 
     @abstractmethod
     def position(self, path: str) -> str:
@@ -191,10 +191,10 @@ class Projection:
     """
 
     conversation: Conversation | None = None
-    """The conversation, in a dialect whose runs talk with a person."""
+    """The conversation, in a dialect whose runs talk with the user."""
     order: Sequence[str] = ()
     """The labels of the steps, if a page shows each step once and in this order, however often it runs. If empty, a
-    page shows every visit of a step."""
+    page shows every visit to a step."""
     types: Mapping[str, str] = {}
     """The known types of the run's variables, by name."""
 
@@ -217,7 +217,7 @@ class Projection:
         return None
 
     def panel(self, name: str) -> PanelContent | None:
-        """The current content of a panel that the dialect declares; None if the panel needs none from the dialect."""
+        """The current content of a panel that the dialect declares; None if the dialect does not provide it."""
         return None
 
 

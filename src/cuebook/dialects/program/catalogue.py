@@ -174,7 +174,7 @@ class Catalogue:
         return self._listings[key]
 
     def addressed(self, target: str) -> str:
-        """The agent that a message is addressed to, by name or as in `agent 1001`; empty for a person."""
+        """The agent that a message is addressed to, by name or as in `agent 1001`; empty for the user."""
         words = target.strip()
         for name, id in self.ids.items():
             if words in (name, id) or words.lower() == id:
@@ -195,7 +195,7 @@ def _own(name: str, agent: Agent) -> bool:
 
 
 def _callees(program: ProgramText, agent: Agent) -> dict[str, Callee]:
-    """The playbooks that this agent can call, by name: its own, and the public ones of others."""
+    """The playbooks that this agent can call, by name: its own, and the public playbooks of other agents."""
     found: dict[str, Callee] = {}
     for other in program.agents.values():
         for playbook in other.playbooks.values() if other.name != agent.name else ():

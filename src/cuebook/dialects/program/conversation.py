@@ -50,7 +50,7 @@ _LONG = 100
 
 
 class ProgramConversation(Conversation):
-    """Folds the entries of a run. Given the program, it also knows the declared types of variables."""
+    """Folds the entries of a run. Given the program, it also finds the declared types of variables."""
 
     def __init__(self, program: ProgramText | None = None) -> None:
         self._program = program
@@ -85,7 +85,7 @@ class ProgramConversation(Conversation):
         """The number of lines that needed no model, by branch, according to the journal."""
         self.at_least = False
         self.question = ""
-        """The last question to the person."""
+        """The last question to the user."""
         self.result: Any = None
         self.ended = False
         self.failed = False
@@ -118,7 +118,7 @@ class ProgramConversation(Conversation):
         return sum(":" in label for label in self.lines)
 
     def typed(self) -> dict[str, list[Variable]]:
-        """The variables by agent, each with its type. Internal ones, whose names begin with `_`, are left out."""
+        """The variables by agent, each with its type. Internal variables, whose names begin with `_`, are left out."""
         return {
             agent: [
                 Variable(name, self.type_of(agent, name, value), value)
@@ -161,7 +161,7 @@ class ProgramConversation(Conversation):
         )
 
     def lines_of(self, playbook: Playbook, current: str) -> tuple[Line, ...]:
-        """The lines of a playbook, with the current one marked."""
+        """The lines of a playbook, with the current line marked."""
         found = []
         for line in playbook.steps:
             times = self.times.get(f"{playbook.name}:{line.number}", 0)
@@ -172,7 +172,7 @@ class ProgramConversation(Conversation):
         return tuple(found)
 
     def agent_at(self, path: str) -> str:
-        """The agent that acts on a branch: that of its top frame, or of the frame that started the branch."""
+        """The agent that acts on a branch: the agent of its top frame, or of the frame that started the branch."""
         top = self.top_at(path)
         return top.agent if top is not None else ""
 

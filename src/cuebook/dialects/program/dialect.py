@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from cuebook.dialects.program.parse.imports import Read
     from cuebook.kernel.engine.engine import WatchFunction
 
-CALL = Option("call", "Call this playbook, as in Rate(x=3), instead of those that run when the program starts.", "text")
-ALWAYS_ASK = Option("always_ask", "Ask a model for every line, even where none is needed.")
+CALL = Option("call", "Call this playbook, as in Rate(x=3), instead of the playbooks that run at the start.", "text")
+ALWAYS_ASK = Option("always_ask", "Call a model for every line, even if none is needed.")
 MAX_LINES = Option("max_lines", "The maximum number of lines to execute without outside input.", "number")
 MAX_TURNS = Option("max_turns", "The maximum number of model turns without outside input.", "number")
 

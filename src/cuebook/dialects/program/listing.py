@@ -243,20 +243,20 @@ class Listing:
         return (body[0], leaves)
 
     def _next_when_settled(self, index: int) -> tuple[int, ...]:
-        """The successor of a chain's member after an earlier one was taken: only one of `If ... Otherwise`, or of
-        several `When`, applies."""
+        """The successor of a chain's member after an earlier member was taken: only one member of `If ... Otherwise`,
+        or of several `When`, applies."""
         follower = self._chain_next.get(index)
         return (self.after[index] if follower is None else follower + len(self.lines),)
 
     def in_chain(self, index: int) -> bool:
-        """Whether a condition belongs to the one before it."""
+        """Whether a condition belongs to the condition before it."""
         return index in self._chained
 
     def successors(self, node: int) -> tuple[int, ...]:
         return self.next[node] if node < len(self.lines) else self._settled[node]
 
     def jumps(self, node: int) -> tuple[int, ...]:
-        """The nodes that a JMP names: several if lines share a number."""
+        """The target nodes of a JMP: several if lines share a number."""
         return tuple(self.by_number.get(jump_of(self.line_at(node)), ()))
 
     def line_at(self, node: int) -> ListingLine:
@@ -292,9 +292,9 @@ class Listing:
     def reached(
         self, nodes: Iterable[int], wanted: Collection[int] | None = None, ways: Ways | None = None
     ) -> frozenset[int]:
-        """The nodes that may come directly after these: their successors, and the nodes after elidable lines. With
-        `wanted`, only those are returned, and the search ends when all are found. `ways` replaces the listing's own
-        successors if the caller knows more."""
+        """The nodes that may directly follow the given nodes: their successors, and the nodes after elidable lines.
+        With `wanted`, only those are returned, and the search ends when all are found. `ways` replaces the listing's
+        own successors if the caller knows more."""
         ways = ways or self.successors
         found: set[int] = set()
         left = None if wanted is None else set(wanted)
@@ -374,7 +374,7 @@ class Listing:
 
 
 def jump_of(line: ListingLine) -> str:
-    """The number of the line that a JMP goes to; empty if it does not name one."""
+    """The number of the line that a JMP goes to; empty if it names no line."""
     found = _JUMP.search(line.text)
     return ".".join(part.zfill(2) for part in found[0].split(".")) if found else ""
 
@@ -413,7 +413,7 @@ def ends_program(line: ListingLine) -> bool:
 
 
 def says_return(line: ListingLine) -> bool:
-    """Whether the line returns: a RET line, a line that ends the frame, or one whose words say to return."""
+    """Whether the line returns: a RET line, a line that ends the frame, or a line whose text says to return."""
     found = yield_of(line)
     over = found is not None and found.target in ("return", "exit")
     return line.code == "RET" or over or _RETURNS.match(line.text.lstrip()) is not None

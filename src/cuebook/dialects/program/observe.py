@@ -41,7 +41,7 @@ _CHANGES: dict[type, tuple[str, ...]] = {
 }
 """The panels that an entry may change, by the type of its event. Other events may change the stack."""
 _MOST_REFUSED = 10
-"""The maximum number of refusals in a panel: the last ones."""
+"""The maximum number of refusals in a panel; older refusals are left out."""
 _LONGEST = 120
 """The maximum number of characters of an argument in a panel."""
 
@@ -173,8 +173,8 @@ class ProgramProjection(Projection):
         return None
 
     def _list(self) -> bool:
-        """Find the innermost playbook with a listing, and its line; keep the last one if there is none. Return whether
-        either changed."""
+        """Find the innermost playbook with a listing, and its line; keep the previous playbook if there is none. Return
+        whether either changed."""
         before = self._listed_name, self._line
         self._line = ""
         for frame in reversed(self.conversation.stack):
@@ -216,7 +216,7 @@ class ProgramProjection(Projection):
             Field("Lines executed", (f"{run.line_count:,}",)),
             Field("Executed without a model", (f"{run.without_model:,}",), unit="lines"),
         )
-        words = "The program ended itself" if exited else "Returned" if value is not None else "Returned nothing"
+        words = "The program exited" if exited else "Returned" if value is not None else "Returned nothing"
         return Table(figures=figures, result=None if run.failed else (words, value))
 
 
@@ -230,7 +230,7 @@ def _brief(words: str) -> str:
 
 
 def _record(one: Refusal) -> Record:
-    again = f"asked again with these details ({one.attempt} of {one.retries})"
+    again = f"retried with these details ({one.attempt} of {one.retries})"
     return Record(
         one.rule,
         one.problem,
@@ -240,7 +240,7 @@ def _record(one: Refusal) -> Record:
             Field("Position", (one.position,)),
             Field("Legal next", one.legal, is_code=True) if one.legal else Field("Legal next", (_NO_LINE,)),
             Field("Took effect", one.applied, is_code=True) if one.applied else Field("Took effect", ("nothing",)),
-            Field("Then", (again if one.attempt <= one.retries else "not asked again",)),
+            Field("Then", (again if one.attempt <= one.retries else "not retried",)),
         ),
         good=False,
     )

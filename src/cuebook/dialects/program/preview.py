@@ -23,7 +23,7 @@ def preview(program: ProgramText, given: Mapping[str, Any]) -> Preview:
     playbooks = _in_reach(program)
     begins = [f"{agent.name}.{playbook.name}" for agent, playbook in program.beginning]
     if not begins:
-        notes.append("No playbook runs when the program starts: name one with --call.")
+        notes.append("No playbook runs when the program starts: choose one with --call.")
     notes += _remote_agents(program)
     if any(one.playbook.kind == "python" for one in playbooks):
         notes.append("Its Python runs in a sandbox and can reach other playbooks only by calling them.")
@@ -71,7 +71,7 @@ def _hosts(program: ProgramText) -> dict[str, str]:
 
 
 def _acts(playbooks: list[StaticPlaybook]) -> Iterator[Act]:
-    """The lines that ask a model. The prompt is known only at run time."""
+    """The lines that call a model. The prompt is known only at run time."""
     for one in playbooks:
         model = one.agent.metadata.get("model")
         ask = AskModel("", model=model if isinstance(model, str) and "/" in model else None)
@@ -134,7 +134,7 @@ def _limits(playbooks: list[StaticPlaybook]) -> Limits:
     first = "no line needs a model, unless a value is missing or a condition cannot be computed"
     if asks:
         lines = f"{asked:,} line{'' if asked == 1 else 's'}"
-        first = f"{lines} for a model; how often it is asked depends on the conversation"
+        first = f"{lines} for a model; how often it is called depends on the conversation"
     return Limits(
         None if asks else 0,
         (

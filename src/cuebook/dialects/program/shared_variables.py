@@ -1,4 +1,4 @@
-"""The variables that a call may read or set, judging by the program. Calls that share any do not run at the same
+"""The variables that a call may read or set, judging by the program. Calls that share variables do not run at the same
 time. Pure.
 
 A playbook in plain words may set every variable that its lines for a model mention. Python cannot access an agent's
@@ -73,7 +73,7 @@ def named_in(agent: Agent, playbook: Playbook) -> set[str]:
 
 
 def _named_in_python(source: str, name: str) -> set[str]:
-    """The names in a function, and in the functions of the source that it names."""
+    """The names in a function, and in the functions of the source that it refers to."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

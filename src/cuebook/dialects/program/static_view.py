@@ -25,7 +25,7 @@ class StaticLine(msgspec.Struct, frozen=True):
     calls: tuple[str, ...]
     """The playbooks that it names, each as `Agent.Playbook`."""
     asks: bool
-    """Whether a model is asked, judging by the text of the line."""
+    """Whether it calls a model, judging by the text of the line."""
     waits: bool
     """Whether it waits for the user."""
     yields: bool

@@ -143,6 +143,6 @@ def test_an_overlong_code_is_reported_with_the_known_codes() -> None:
     found = {finding.code: finding for finding in check(text, "slip.pbasm")}["UNNUMBERED_STEP"]
     assert (found.line, found.message) == (
         7,
-        "This has a number but no three-letter code, so it counts as part of the previous step.",
+        "This item has a number but no three-letter code, so it counts as part of the previous step.",
     )
     assert found.fix == "The codes are EXE, TNK, QUE, CND, JMP, CHK, RET and YLD."

@@ -131,7 +131,7 @@ def test_directives(directive: str, item: object) -> None:
         ("recap – r\nplan – p\n`Var[$x, ]`\nyld user", 3, 9, "value"),
         ('recap – r\nplan – p\n  `Say("a)`\nyld user', 3, 8, "not closed"),
         ("recap – r\nplan – p\n`Say((1)`\nyld user", 3, 5, "not closed"),
-        ("recap – r\nplan – p\n`Say(1))`\nyld user", 3, 8, "is not expected"),
+        ("recap – r\nplan – p\n`Say(1))`\nyld user", 3, 8, "unexpected token"),
         ("recap – r\nplan – p\n`Return(3)`", 3, 8, "square brackets"),
         ("recap – r\nplan – p\nyld", 3, 1, "no target"),
         ("recap – r\nplan – p\nall done", 3, 9, "neither yields nor returns"),

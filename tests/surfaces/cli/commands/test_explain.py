@@ -49,7 +49,7 @@ def test_explain_shows_the_order_the_branches_and_the_questions(cli: CommandLine
     assert "  1 Sort: asks the model, beginning with library:criteria, produces kind\n" in ran.out
     assert "    depends on kind (the output of step 1):\n" in ran.out
     assert '      if kind == "bug"\n        2a Fetch: calls tracker.find\n' in ran.out
-    assert '        2b Ask: asks a person (select; "Who decides?"; one of Ada, Bob; default Ada)\n' in ran.out
+    assert '        2b Ask: asks the user (select; "Who decides?"; one of Ada, Bob; default Ada)\n' in ran.out
     assert "  cost: unknown: no price is listed for this model\n" in ran.out
     assert (server.requests, cli.files()) == ([], before)
 

@@ -13,8 +13,8 @@ def test_the_flowchart_of_a_playbook(bare_cli: CommandLine) -> None:
     assert ran.out == (
         "flowchart TD\n"
         '    start(["Triage<br/>inputs: report, depth"])\n'
-        '    s1["Step 1: Sort<br/>begins with library#58;criteria<br/>gives kind"]\n'
-        '    s2_b{"Step 2: Route<br/>which kind?<br/>gives result"}\n'
+        '    s1["Step 1: Sort<br/>begins with library#58;criteria<br/>sets kind"]\n'
+        '    s2_b{"Step 2: Route<br/>which kind?<br/>sets result"}\n'
         '    s2_1_1[["Step 2a: Fetch<br/>calls tracker.find"]]\n'
         '    s2_2_1[/"Step 2b: Ask<br/>asks: Who decides?<br/>one of: Ada, Bob"/]\n'
         '    s3["Step 3: Report"]\n'

@@ -119,9 +119,9 @@ def test_parse_shows_an_outline(folder: Path, capsys: pytest.CaptureFixture[str]
     said = Said(capsys, "parse", "triage.playbook.md")
     assert said.code == 0
     assert "  report (text; required): What was reported" in said.out
-    assert "  1 Sort (line 10)\n    begins with library:criteria\n    gives kind (enum: bug, wish)" in said.out
+    assert "  1 Sort (line 10)\n    begins with library:criteria\n    sets kind (enum: bug, wish)" in said.out
     assert '    if kind == "bug"\n      2a Fetch (line 24)\n        calls tracker.find' in said.out
-    assert "        asks a person: Who decides? (Ada, Bob)" in said.out
+    assert "        asks the user: Who decides? (Ada, Bob)" in said.out
     assert "artifact: markdown" in said.out
 
 
@@ -320,7 +320,7 @@ def test_a_playbook_may_begin_with_a_brace(folder: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"title": ', "bad.json:1: this is not JSON"),
+        ('{"title": ', "bad.json:1: invalid JSON"),
         ('{"title": "A", "steps": []}', "bad.json: steps: No steps found"),
         ('{"title": "A\\nB", "steps": [{"number": 1, "title": "B"}]}', "title cannot be written"),
         (

@@ -301,7 +301,7 @@ def test_a_changed_result_must_fit_what_its_node_declares(cli: CommandLine, serv
     for wrong in ("read=7", 'read={"kind": 5}'):
         refused = cli.call("resume", run, "--set", wrong)
         assert refused.code == 2, refused.err
-        assert "does not match the output that node read declares" in refused.err
+        assert "does not match the declared output of node read" in refused.err
     assert cli.call("resume", run, "--set", 'read={"kind": "praise"}').code == 0
 
 

@@ -174,7 +174,7 @@ def test_explain_shows_which_lines_need_a_model_and_what_bounds_a_run(cli: Comma
     assert "Desk.Unused" not in said, "nothing leads there"
     assert "allow model test/echo-1: a model is allowed (default)" in said
     assert "note  Its Python runs in a sandbox" in said
-    assert "2 lines for a model; how often it is asked depends on the conversation" in said
+    assert "2 lines for a model; how often it is called depends on the conversation" in said
     made = cli.call("explain", "shop.pbasm", "--json").object
     assert "Missing: name (str)." in made["notes"]
     (main,) = [one for one in made["playbooks"] if one["playbook"] == "Desk.Main"]

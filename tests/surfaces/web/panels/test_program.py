@@ -181,7 +181,7 @@ async def test_a_rejected_reply_shows_why_and_the_legal_lines(web: ServedApp) ->
     await web.waiting(run)
     now = await screen(web, run)
     words = now["refused"].words
-    for one in ("C4", "Main:06", "Legal next", "02:QUE", "asked again with these details (1 of 2)", "Position Main:"):
+    for one in ("C4", "Main:06", "Legal next", "02:QUE", "retried with these details (1 of 2)", "Position Main:"):
         assert one in words, (one, words)
     assert "Nobody may see this" not in now["said"].words
 

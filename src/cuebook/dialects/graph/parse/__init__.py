@@ -42,7 +42,7 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 def parse(text: str, name: str) -> Workflow:
-    """Parses a text into its document. Raises `InvalidPlaybook` with all problems."""
+    """Parses workflow text into a document. Raises `InvalidPlaybook` with all problems."""
     parsed = read(text, name)
     if parsed.workflow is None:
         raise InvalidPlaybook(name, parsed.errors, codes=True)
@@ -50,7 +50,7 @@ def parse(text: str, name: str) -> Workflow:
 
 
 def read(text: str, name: str) -> Parsed:
-    """Parses a text into its document or its errors, with the warnings in either case."""
+    """Parses workflow text into a document or errors, with the warnings in either case."""
     return _read(text, name.lower().endswith(".json"))
 
 
@@ -105,7 +105,7 @@ class _Reading:
         return Parsed(msgspec.structs.replace(workflow, warnings=warnings), (), warnings, notes)
 
     def _unknown_keys(self) -> Iterator[Problem]:
-        """Unknown names at the top level that resemble known ones. The format allows other names there."""
+        """Unknown names at the top level that resemble known names. The format allows other names there."""
         for name in islice(self._root.fields, 100):
             close = get_close_matches(name, FIELDS, n=1, cutoff=0.8) if name not in FIELDS else []
             if close:
@@ -136,7 +136,7 @@ class _Reading:
         when = fields.get("when")
         condition = shape.text(when, f"{at}.when", empty=True) if when is not None else ""
         if when is not None and when.kind != "str":
-            condition = "?"  # an invalid condition still counts as one
+            condition = "?"  # an invalid condition still counts as a condition
         bound = fields.get("max_iterations")
         most = shape.whole(bound, f"{at}.max_iterations", 1) or 1 if bound is not None else None
         return Edge(ends[0], ends[1], condition, most, number, value.line)

@@ -66,7 +66,7 @@ class _Extras:
         for guard in guards:
             other = first.setdefault(guard.edge, guard)
             if other is not guard:
-                fix = f"The other is on line {other.line}: combine them into one."
+                fix = f"The other guard is on line {other.line}: combine them."
                 self.shape.wrong(guard.line, f"{at}: an edge has two guards.", fix)
         return tuple(guards)
 
@@ -81,7 +81,7 @@ class _Extras:
         return Guard(edge, line=value.line, **rules) if edge is not None else None
 
     def _edge_of(self, value: Value, fields: Mapping[str, Value], at: str) -> int | None:
-        """The index of the edge, which is named by index or by its ends. Ends that several edges share are an error."""
+        """The index of the edge, given by index or by its ends. Ends that several edges share are an error."""
         if "edge" in fields:
             number = self.shape.whole(fields["edge"], f"{at}.edge", 0)
             if number is not None and number >= len(self._edges):
@@ -90,11 +90,11 @@ class _Extras:
                 )
                 return None
             if "from" in fields or "to" in fields:
-                self.shape.wrong(value.line, f"{at} names its edge twice.", "Remove 'edge', or 'from' and 'to'.")
+                self.shape.wrong(value.line, f"{at} identifies its edge twice.", "Remove 'edge', or 'from' and 'to'.")
             return number
         if "from" not in fields or "to" not in fields:
             self.shape.wrong(
-                value.line, f"{at} does not name an edge.", "Add 'from' and 'to', or 'edge' and its number."
+                value.line, f"{at} does not identify an edge.", "Add 'from' and 'to', or 'edge' and its number."
             )
             return None
         ends = [self.shape.text(fields[name], f"{at}.{name}") for name in ("from", "to")]
@@ -117,7 +117,7 @@ class _Extras:
         for one in found:
             first = taken.setdefault(one.node, one)
             if first is not one and one.node:
-                fix = f"The other is on line {first.line}: combine them into one."
+                fix = f"The other fan-out is on line {first.line}: combine them."
                 self.shape.wrong(one.line, f"{at}: '{one.node}' fans out twice.", fix)
         sound = [one for one in found if one.node and one.join and one.to and all(one.to)]
         for outer in sound:
@@ -125,7 +125,7 @@ class _Extras:
         return tuple(found)
 
     def _check_inner(self, outer: FanOut, others: Sequence[FanOut], at: str) -> None:
-        """Checks that a fan-out within a branch of another one joins in the same branch."""
+        """Checks that a fan-out within a branch of another fan-out joins in the same branch."""
         ends = frozenset({outer.join, *outer.to})
         branches = [reachable([start], self._leaving, ends) for start in outer.to]
         for inner in others:
@@ -164,7 +164,7 @@ class _Extras:
         wrong = self.shape.wrong
         if len({fan_out.node, fan_out.join, *fan_out.to}) < 2 + len(fan_out.to):
             fix = "'node', 'join' and the entries of 'to' must be different nodes."
-            wrong(fan_out.line, f"{at} names a node twice.", fix)
+            wrong(fan_out.line, f"{at} lists a node twice.", fix)
             return
         ends = frozenset({fan_out.join, *fan_out.to})
         for edge in self._leaving.get(fan_out.node, ()):

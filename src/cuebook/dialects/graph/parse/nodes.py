@@ -28,7 +28,7 @@ _OF_JUDGES = ("rubric", "pass_when", "model")
 _TOOL_RULES = ("any_tool_called", "all_tools_called", "no_tool_called")
 _VALUE_RULES = ("output_required", "output_matches")
 _OTHER = {"value": ("function", _TOOL_RULES), "function": ("value", _VALUE_RULES)}
-"""The other kind of each kind, and the rules that only the other kind has."""
+"""For each kind, the other kind and the rules that only the other kind has."""
 _POLICIES = ("all_pass", "any_pass", "weighted")
 _NOWHERE = Source("inline", "")
 
@@ -130,7 +130,7 @@ def _eval(shape: Shape, value: Value, at: str) -> dict[str, Any]:
     found = tuple(_evaluator(shape, one, f"{at}[{number}]") for number, one in enumerate(items))
     for name, times in Counter(one.name for one in found).items():
         if times > 1:
-            fix = "Rename one: only the last one can be referred to by name."
+            fix = "Rename one of them: the name refers only to the last one."
             shape.odd(value.line, f"{at}: {times} evaluators are named '{name}'.", fix, "DUPLICATE_EVALUATOR")
     return {"eval": found}
 

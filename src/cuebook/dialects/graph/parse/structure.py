@@ -12,7 +12,7 @@ Lines = Mapping[str, int]
 """The line of each node."""
 
 _SHOWN = 6
-"""The maximum number of nodes that a message names."""
+"""The maximum number of nodes listed in a message."""
 
 
 def problems(entry: str, entry_line: int, nodes: Lines, edges: Sequence[Edge]) -> list[Problem]:
@@ -47,7 +47,7 @@ def _edges(nodes: Lines, edges: Sequence[Edge]) -> Iterator[Problem]:
         first = unconditional.setdefault(edge.from_, edge)
         if first is not edge:
             message = f"Two edges without a condition leave '{edge.from_}', so the next node is ambiguous."
-            fix = f"The other is on line {first.line}: add a 'when' to one of them."
+            fix = f"The other edge is on line {first.line}: add a 'when' to one of them."
             yield Problem(message, edge.line, fix, "AMBIGUOUS_EDGES")
 
 

@@ -1,6 +1,6 @@
 """Evaluators, which check the result of a node by its data, its tool calls, or a judge.
 
-All evaluators run, and judges are asked in parallel. A judge whose reply has no verdict is asked once more, and then
+All evaluators run, and judges are called in parallel. A judge whose reply has no verdict is called once more, and then
 counts as failed.
 """
 

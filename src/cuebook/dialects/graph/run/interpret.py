@@ -1,6 +1,6 @@
-"""Interprets a workflow: visits a node, finds the next one, and so on to the end.
+"""Interprets a workflow: visits a node, finds the next node, and so on until the end.
 
-The program is deterministic: it reaches the world only through the effects that it yields. `observe` computes the
+The program is deterministic: it acts only through the effects that it yields. `observe` computes the
 published events from the kernel's events and from `Noted`.
 """
 
@@ -69,7 +69,7 @@ def follow(walk: Walk, current: str | None, *, keeping: bool = False) -> Program
 
 
 def _at(walk: Walk, node: Node) -> Program[Result]:
-    """Runs one visit of a node, including its breakpoint."""
+    """Runs one visit to a node, including its breakpoint."""
     number = walk.enter(node)
     changed = yield StepStarted(node.id, node.name)
     if changed:

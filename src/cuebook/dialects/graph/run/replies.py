@@ -73,7 +73,8 @@ def _is_shallow(value: Any) -> bool:
 
 
 def _candidates(text: str) -> Iterator[str]:
-    """The parts of a reply that may be JSON. Parts of a kind do not overlap, so trying them all takes linear time."""
+    """The parts of a reply that may be JSON. Parts of the same kind do not overlap, so trying them all takes linear
+    time."""
     if text[:1] in ("{", "[", '"') or len(text) < _SHORT:
         yield text
     yield from reversed(_fenced(text))

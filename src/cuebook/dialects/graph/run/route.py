@@ -1,7 +1,7 @@
-"""Chooses the edge to follow after a node: the only one, the one that guards prove, or the one that a model chooses.
+"""Chooses the edge to follow after a node: the only edge, the edge that guards prove, or the edge that a model chooses.
 
-A model chooses one of the edges by name, or none. If its answer names no edge, it is asked once more. If that fails too,
-the run follows the default edge, or fails if there is none. It never follows an edge that was not chosen.
+A model chooses one of the edges by name, or none. If its answer names no edge, the question is asked once more. If that
+fails too, the run follows the default edge, or fails if there is none. It never follows an edge that was not chosen.
 """
 
 from __future__ import annotations
@@ -212,9 +212,9 @@ def choices_in(ask: AskModel) -> list[str]:
 
 
 def understood(text: str, ids: Sequence[str]) -> Chosen:
-    """The choice that an answer names: as JSON, on its own, or as the only choice mentioned in a text.
+    """The choice that an answer names: as JSON, on its own, or as the only choice mentioned.
 
-    A text with a negation chooses nothing.
+    An answer with a negation chooses nothing.
     """
     answer = text.strip()[:_ANSWER]
     value = found_in(text)
@@ -259,7 +259,7 @@ def _matched(match: Match, values: Mapping[str, Any]) -> bool | None:
 def narrowed(
     edges: Sequence[Edge], guards: Mapping[int, Guard], values: Mapping[str, Any]
 ) -> tuple[list[Edge], Edge | None]:
-    """The edges that are not proved false, and the only one that is proved true, if there is one."""
+    """The edges that are not proved false, and the only edge that is proved true, if there is one."""
     verdicts = {edge.index: proved(guards[edge.index], values) for edge in edges if edge.index in guards}
     left = [edge for edge in edges if verdicts.get(edge.index) is not False]
     sure = [edge for edge in left if verdicts.get(edge.index)]

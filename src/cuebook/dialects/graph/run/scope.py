@@ -93,7 +93,7 @@ class Scope(Mapping[str, Any]):
         self.own: dict[str, Kept] = {}
         """The results of this scope only, by node, oldest first."""
         self.changes: dict[str, Any] = {}
-        """Inputs that a person changed, in this scope only."""
+        """Inputs that the user changed, in this scope only."""
         self.input: dict[str, Any] = dict(inputs if above is None else above.input)
         self.latest: dict[str, Kept] = {} if above is None else above.latest.copy()
         """The result of each node that has run, oldest first."""
@@ -155,7 +155,7 @@ class Scope(Mapping[str, Any]):
         self._shown.put(kept.node, _block(kept))
 
     def override(self, changed: Mapping[str, Any]) -> None:
-        """Applies a person's changes: `node` or `node.field` changes a result, any other name an input."""
+        """Applies the user's changes: `node` or `node.field` changes a result, any other name an input."""
         for name, value in changed.items():
             node, field = node_in(name, self.latest)
             if node:
@@ -183,7 +183,7 @@ class Scope(Mapping[str, Any]):
     # --- routing ---
 
     def routing(self) -> tuple[Context, list[Missing]]:
-        """The context of a routing question, and the missing outputs found since the last one.
+        """The context of a routing question, and the missing outputs found since the last question.
 
         For a node that declares its output, the context shows only the declared properties.
         """

@@ -1,4 +1,4 @@
-"""Reads the sources, skills and tools of a run, by effects, before its first node. Everything is read once."""
+"""Reads the sources, skills and tools of a run, through effects, before its first node. Everything is read once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def skill_of(performed: Performed) -> Skill | None:
 
 
 class Material:
-    """The texts that a run has read, by source name. For a skill that could not be read, the text is the reason."""
+    """The content that a run has read, by source name. For a skill that could not be read, it is the reason."""
 
     def __init__(self, workflow: Workflow, inputs: Mapping[str, Any], texts: Mapping[str, Text] | None = None) -> None:
         self._workflow, self._inputs = workflow, inputs
@@ -128,7 +128,7 @@ class Material:
     # --- skills and tools ---
 
     def skill(self, name: str) -> Skill | None:
-        """The skill with this name. An installed skill takes precedence over an inline one, which fills its gaps."""
+        """The skill with this name. An installed skill takes precedence over an inline skill, which fills its gaps."""
         if name not in self._skills:
             text = self.texts.get(f"skill:{name}")
             found = None if text is None else msgspec.json.decode(str(text), type=Skill)
@@ -168,7 +168,8 @@ class Material:
 
 
 def _filled(found: Skill | None, inline: Skill | None) -> Skill | None:
-    """An installed skill without instruction and server gets those of the inline skill and then counts as configured."""
+    """An installed skill without instruction and server takes both from the inline skill and then counts as
+    configured."""
     if found is None or inline is None:
         return found or inline
     if found.instruction or found.mcp is not None:
@@ -222,7 +223,7 @@ def origin_of(source: Source) -> str:
 
 
 def _places(name: str, every: Iterable[tuple[str, Source]]) -> str:
-    """The fields and lines that name a source."""
+    """The fields and lines that refer to a source."""
     return ", ".join(
         f"{field.removeprefix('workflow.')}{f' (line {one.line})' if one.line else ''}"
         for field, one in every

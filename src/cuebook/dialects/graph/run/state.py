@@ -95,7 +95,7 @@ class Walk:
         return msgspec.structs.replace(found, context=None) if self.strict and found.context is not None else found
 
     def too_long(self) -> Failed | None:
-        """The failure of a run that cannot end within the limit; None otherwise. Known before any model is asked."""
+        """The failure of a run that cannot end within the limit; None otherwise. Known before any model is called."""
         fewest = fewest_visits(self.workflow)
         if self.until_decision or fewest <= self.max_steps:
             return None
@@ -175,7 +175,7 @@ class Walk:
     # --- checkpoints ---
 
     def checkpoint(self, following: str) -> Checkpoint:
-        """A checkpoint from which a run can continue at the node `following`. Long texts are stored by reference."""
+        """A checkpoint from which a run can continue at the node `following`. Long strings are stored by reference."""
         self.checkpoint_at = 2 * self.steps
         read = self.material.texts
         kept = self.scope.own.values()

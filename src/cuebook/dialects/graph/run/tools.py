@@ -38,7 +38,7 @@ class Toolset(msgspec.Struct):
         if known is call:
             self.specs = (*self.specs, msgspec.structs.replace(spec, name=name))
         elif known != call:
-            words = f"Node {node.id}: two of its tools are named {name}; the one from {_home(call)} is left out."
+            words = f"Node {node.id}: two of its tools are named {name}; the tool from {_home(call)} is left out."
             self.warnings.append(Warned("tool_name", words))
 
 
@@ -128,7 +128,7 @@ def _filtered(
     for field, listed in filters:
         unknown = [name for name in listed if plain_name(name) not in names]
         if unknown:
-            words = f"Node {node.id}: tools.{field} names {', '.join(unknown)}, which no skill of the node has."
+            words = f"Node {node.id}: tools.{field} lists {', '.join(unknown)}, which no skill of the node provides."
             tools.warnings.append(Warned("tool_filter", words))
     allowed = None if node.allow is None else {plain_name(name) for name in node.allow}
     denied = {plain_name(name) for name in node.deny}

@@ -1,6 +1,6 @@
-"""One visit of a node: its requirements, the conversation with its model, its evaluators, and retries.
+"""One visit to a node: its requirements, the conversation with its model, its evaluators, and retries.
 
-A failed model call fails the node, not the run. A failure that a person decided on ends the run.
+A failed model call fails the node, not the run. A failure that results from a user's decision ends the run.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MAX_TURNS = 50
 """The default limit for model turns of a node."""
 
 ENDING = frozenset({"cancelled", "denied", "expired", "in_doubt"})
-"""Failures that a person decided on. They end the run regardless of the node's settings."""
+"""Failures that result from a user's decision. They end the run regardless of the node's settings."""
 
 
 _EMPTY = Failed("empty_reply", "The model's reply was empty.", "Retry the run, or choose another model.")
 
 
 def visit(walk: Walk, node: Node, number: int) -> Program[Result]:
-    """The result of one visit of a node."""
+    """The result of one visit to a node."""
     if node.requires is not None:
         unmet = _unmet(node.requires, walk.scope)
         if unmet is not None:
@@ -103,7 +103,7 @@ def _attempts(walk: Walk, node: Node, tools: Toolset) -> Program[Result]:
 
 
 def _spent(result: Result, error: EffectFailed) -> Result:
-    """The result if the budget was used up between two conversations. It keeps the data of the last one."""
+    """The result if the budget was used up between two conversations. It keeps the data of the last conversation."""
     if error.failed.code != SPENT:
         raise error
     result.status, result.data = "failed", {**result.data, "error": error.failed.message}

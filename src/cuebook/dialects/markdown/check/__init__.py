@@ -1,4 +1,4 @@
-"""Checks a Markdown playbook without running it, and reports also mistakes that the format silently ignores."""
+"""Checks a Markdown playbook without running it, and also reports mistakes that the format silently ignores."""
 
 from __future__ import annotations
 

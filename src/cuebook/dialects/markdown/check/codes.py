@@ -20,7 +20,7 @@ ERRORS = {
     "branch_marker": "A branch marker is malformed, so it is sent to the model, with every alternative.",
     "missing_endif": "A branch block has no ```endif```.",
     "stray_marker": "A branch marker is outside a block, so it is sent to the model as text.",
-    "nested_if": "A branch block is inside another one, and is treated as another alternative of the outer block.",
+    "nested_if": "A nested branch block is treated as another alternative of the outer block.",
     "second_block": "A step has a second branch block, which is treated as more alternatives of the first.",
     "enum_options": "An enum input has no options, so no value is valid.",
     "prompt_path": "The path of a file prompt is outside the playbook's folder, so the step fails.",
@@ -39,13 +39,13 @@ WARNINGS = {
     "step_heading": "A heading resembles a step heading but is not one.",
     "section_heading": "A heading resembles SYSTEM, INPUTS or ARTIFACTS but is not one.",
     "repeated_section": "A section appears twice; only the last one is used.",
-    "artifact_line": "ARTIFACTS does not name a type.",
+    "artifact_line": "ARTIFACTS does not specify a type.",
     "inside_fence": "A heading, directive or marker inside a code fence takes effect.",
     # directives
     "malformed_directive": "A directive is malformed, so it is sent to the model as text.",
     "inline_directive": "A directive is not alone on its line, so it is sent to the model as text.",
     "misplaced_directive": "A directive outside a step has no effect.",
-    "repeated_directive": "A later directive of the same kind in the step replaces this one.",
+    "repeated_directive": "A later directive of the same kind replaces this directive.",
     "select_options": "A select question has no options.",
     "elicit_prompt": "A question has no text.",
     "elicit_options": "A question that is not a select has options.",
@@ -84,7 +84,7 @@ NOTES = {
     "tool_text": "The text of a step that calls a tool is ignored.",
     "unused_input": "An input is never used.",
     "unused_output": "The name of an output is never used.",
-    "duplicate_output": "An output replaces an earlier one of the same name.",
+    "duplicate_output": "An output replaces an earlier output of the same name.",
 }
 
 CODES: dict[str, tuple[Severity, str]] = {

@@ -82,7 +82,9 @@ def _output(output: Output, row: str, at: tuple[int, int]) -> Iterator[Finding]:
         yield found("output_options", f"The enum output '{output.name}' has no options.", *at, fix)
     elif output.type != "enum" and offered:
         fix = f"Write @output({output.name}: enum, ...)."
-        yield found("output_options", f"Only an enum has options; those of '{output.name}' are ignored.", *at, fix)
+        yield found(
+            "output_options", f"Only an enum has options; the options of '{output.name}' are ignored.", *at, fix
+        )
 
 
 def _elicitation(asked: Elicitation, row: str, at: tuple[int, int]) -> Iterator[Finding]:
@@ -178,7 +180,7 @@ def _repeated(unit: Unit, material: Material) -> Iterator[Finding]:
             continue
         if directive.kind in last:
             line = last[directive.kind]
-            message = f"@{directive.kind} on line {directive.line} replaces this one."
+            message = f"@{directive.kind} on line {directive.line} replaces this directive."
             yield found("repeated_directive", message, line, material.column(line - 1), "Keep one of them.")
         last[directive.kind] = directive.line
 

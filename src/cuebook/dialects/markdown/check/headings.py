@@ -21,7 +21,7 @@ _EMPHASIS = " \t*_"
 _DECLARING = re.compile(
     r"\s*(#{1,6})\s*(SYSTEM(?:\s+PROMPTS?)?|INPUTS?|ARTIFACTS?|OUTPUTS?)\s*(?::\s*)?#*", re.ASCII | re.IGNORECASE
 )
-_REMARK = "Leave it if it is a remark for people."
+_REMARK = "Leave it if it is a note for readers."
 _EXPECTED = {"S": "## SYSTEM", "I": "## INPUTS", "A": "## ARTIFACTS", "O": "## ARTIFACTS"}
 
 
@@ -172,7 +172,7 @@ def declarations(material: Material) -> Iterator[Finding]:
 
 
 def _repeated(section: Section, rows: list[str]) -> Finding:
-    message = f"'{rows[section.heading]}' appears again below and replaces this one."
+    message = f"'{rows[section.heading]}' appears again below, and the later section replaces this one."
     return found("repeated_section", message, section.heading + 1, 1, "Merge them.")
 
 
@@ -180,7 +180,7 @@ def _artifact_line(section: Section, material: Material) -> Iterator[Finding]:
     lines = [material.rows[index].strip() for index in range(section.start, section.end)]
     if not any(read_artifact_type(line) for line in lines):
         fix = f"Write 'type: markdown' below it, or one of {', '.join(ARTIFACT_TYPES[1:])}."
-        yield found("artifact_line", "The section does not name a type.", section.heading + 1, 1, fix)
+        yield found("artifact_line", "The section does not specify a type.", section.heading + 1, 1, fix)
 
 
 def _misplaced(section: Section, material: Material) -> Iterator[Finding]:

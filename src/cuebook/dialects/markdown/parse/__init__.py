@@ -51,7 +51,7 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 def parse(text: str, name: str, *, fenced: bool = False) -> Book:
-    """Parses a text into its document. Raises `InvalidPlaybook` with all problems."""
+    """Parses playbook text into a document. Raises `InvalidPlaybook` with all problems."""
     parsed = read(text, fenced=fenced)
     if parsed.definition is None:
         raise InvalidPlaybook(name, parsed.errors)
@@ -59,7 +59,7 @@ def parse(text: str, name: str, *, fenced: bool = False) -> Book:
 
 
 def read(text: str, *, fenced: bool = False) -> Parsed:
-    """Parses a text into its document or its errors, with the warnings in either case.
+    """Parses playbook text into a document or errors, with the warnings in either case.
 
     With `fenced`, lines inside a closed code fence are plain text. Other implementations of the format do not make this
     distinction.

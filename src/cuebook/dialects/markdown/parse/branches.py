@@ -111,7 +111,7 @@ def letters(index: int) -> str:
 
 def headless_letters(number: int, branches: Sequence[BranchDraft]) -> list[str]:
     """For each branch, the letter of its sub-step if it has no heading: the letter of its position, or the next free
-    letter if a heading already uses that one.
+    letter if a heading already uses that letter.
     """
     taken = {sub.label for branch in branches for sub in branch.substeps}
     spare = (letter for place in count(len(branches)) if f"{number}{(letter := letters(place))}" not in taken)

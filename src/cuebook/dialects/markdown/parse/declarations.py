@@ -48,7 +48,7 @@ def written_type(text: str) -> str:
 
 
 def read_artifact_type(text: str) -> str | None:
-    """The type that a line of the form `type: x` names; None for any other line."""
+    """The type in a line of the form `type: x`; None for any other line."""
     found = _TYPE.fullmatch(text)
     return found[1] if found else None
 

@@ -58,8 +58,8 @@ class Outline(msgspec.Struct, frozen=True, gc=False):
 
 
 def outline(text: str, *, fenced: bool = False) -> Outline:
-    """The sections of a text. With `fenced`, lines inside a closed code fence are plain text."""
-    # Split on "\n" only: `splitlines` also splits on U+2028 and form feeds, and would shift the numbers.
+    """Splits playbook text into sections. With `fenced`, lines inside a closed code fence are plain text."""
+    # Split on "\n" only: `splitlines` also splits on U+2028 and form feeds, and would shift the line numbers.
     raw = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     rows = list(map(str.rstrip, raw))
     quoted = {index for a, b in fences(rows) for index in range(a + 1, b)} if fenced else set()

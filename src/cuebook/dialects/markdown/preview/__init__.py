@@ -34,7 +34,7 @@ def preview(book: Book, given: Mapping[str, Any], settings: Settings) -> Program
 
 
 def _known(book: Book, given: Mapping[str, Any]) -> dict[str, str]:
-    """The inputs as a run would store them, without missing ones."""
+    """The inputs as a run would store them, without missing inputs."""
     absent = {
         declared.name
         for declared in book.inputs

@@ -1,4 +1,5 @@
-"""Predicts the branches of a run: which ones the inputs decide, and which values lead to each of the others. Pure."""
+"""Predicts the branches of a run: which branches the inputs decide, and which values lead to each other branch.
+Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ MOST_COMBINED = 2_000
 """The maximum number of value combinations tried at one step."""
 
 Values = Mapping[str, str | None]
-"""Assumed values by name. None stands for any value that no condition compares with."""
+"""Assumed values by name. None stands for any value that no condition mentions."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -40,7 +41,7 @@ class Origin(msgspec.Struct, frozen=True):
     branch: int | None
     """The branch that must be taken for it to run; None if it always runs."""
     answer: bool = False
-    """Whether the value is a person's answer."""
+    """Whether the value is the user's answer."""
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -63,7 +64,7 @@ class Fork(msgspec.Struct, frozen=True):
     """The origins of each name; empty for a missing input."""
     ways: tuple[Way, ...]
     first: Way
-    """The way that the preview assumes for later steps."""
+    """The outcome that the preview assumes for later steps."""
 
 
 class Foresight(msgspec.Struct, frozen=True):
@@ -72,11 +73,11 @@ class Foresight(msgspec.Struct, frozen=True):
     taken: dict[int, int | None]
     """The branches that are already known, by position; None if the step is skipped."""
     assumed: dict[str, str | None]
-    """The values that lead to the first way of each fork."""
+    """The values that lead to the first outcome of each fork."""
 
     def values_for(self, fork: Fork, way: Way) -> tuple[dict[str, str | None], int]:
-        """The values to assume for this way, with all other forks on their first way, and the position of the first
-        step that changes."""
+        """The values to assume for this outcome, with the first outcome at all other forks, and the position of the
+        first step that changes."""
         needed, origins = dict(way.values), dict(fork.origins)
         for name, value in way.values.items():
             for before, turn in self._to_avoid(origins[name]) if value == "" else self._to_reach(origins[name]):
@@ -87,7 +88,7 @@ class Foresight(msgspec.Struct, frozen=True):
         return {**self.assumed, **needed}, min(positions, default=fork.position)
 
     def _to_avoid(self, origins: Sequence[Origin]) -> list[tuple[Fork, Way]]:
-        """The ways that avoid all branches that set a name, so that it is empty; none if one is always taken."""
+        """The outcomes that avoid all branches that set a name, so that it is empty; none if that is impossible."""
         turns: list[tuple[Fork, Way]] = []
         for position, branches in _branches(origins).items():
             fork = self.forks.get(position)
@@ -100,7 +101,7 @@ class Foresight(msgspec.Struct, frozen=True):
         return turns
 
     def _to_reach(self, origins: Sequence[Origin]) -> list[tuple[Fork, Way]]:
-        """The way to take a branch that sets a name."""
+        """The outcome in which a branch that sets a name is taken."""
         if not origins or any(_runs(origin, self.forks, self.taken) for origin in origins):
             return []
         fork = self.forks.get(origins[0].position)
@@ -108,7 +109,7 @@ class Foresight(msgspec.Struct, frozen=True):
 
 
 def _runs(origin: Origin, forks: Mapping[int, Fork], taken: Mapping[int, int | None]) -> bool:
-    """Whether this origin sets its name on the first ways."""
+    """Whether this origin sets its name if each fork has its first outcome."""
     if origin.branch is None:
         return True
     fork = forks.get(origin.position)
@@ -141,7 +142,7 @@ class _Walk:
         self._forks: dict[int, Fork] = {}
         self._taken: dict[int, int | None] = {}
         self._reached: dict[int, frozenset[int | None]] = {}
-        """The branches that can be taken, by position; None is among them if the step may be skipped."""
+        """The branches that can be taken, by position, including None if the step may be skipped."""
         self._assumed: dict[str, str | None] = {}
 
     def done(self) -> Foresight:
@@ -166,7 +167,7 @@ class _Walk:
                     self._answered(sub, position, number)
                 self._sets(sub, position, number)
         if not branches_on_itself(self._book, step):
-            # The output of the branch is that of the step; without a matching branch there is none.
+            # The output of the branch is the step's output; if no branch matches, there is no output.
             for branch in reached if None in ways else (None,):
                 self._sets(step, position, branch)
 
@@ -179,14 +180,14 @@ class _Walk:
             self._add(step.output.name, Origin(step, position, branch, answer=answers_only(step)))
 
     def _add(self, name: str, origin: Origin) -> None:
-        # An origin that always runs replaces the earlier ones.
+        # An origin that always runs replaces the earlier origins.
         before = [] if origin.branch is None else self._origins.get(name, [])
         self._origins[name] = [*before, origin]
 
     # --- forks ---
 
     def _ways(self, position: int, step: Step) -> list[int | None]:
-        """The branches that can be taken, with None if possibly no condition holds. Records the fork or the branch."""
+        """The branches that can be taken, including None if no condition may hold. Records the fork or the branch."""
         names = dict.fromkeys(branch.condition.variable for branch in step.branches if branch.condition is not None)
         ways = _reachable(step, {name: self._candidates(name) for name in names})
         if len(ways) == 1:
@@ -207,7 +208,7 @@ class _Walk:
         self._forks[position] = Fork(position, step, on, origins, ways, first)
 
     def _first(self, step: Step, names: Sequence[str]) -> Way:
-        """The first way that is consistent with the values assumed so far."""
+        """The first outcome that is consistent with the values assumed so far."""
         candidates: dict[str, Sequence[str | None]] = {}
         for name in names:
             values = self._values(name)
@@ -217,7 +218,7 @@ class _Walk:
         return _reachable(step, candidates)[0]
 
     def _set(self, name: str) -> bool:
-        """Whether a name has a value on the first ways; otherwise it is empty."""
+        """Whether a name has a value if each fork has its first outcome; otherwise it is empty."""
         origins = self._origins.get(name, ())
         if name in self._declared or not origins:
             return True
@@ -231,7 +232,7 @@ class _Walk:
         return tuple(dict.fromkeys([*values, ""]))  # its value if no origin runs
 
     def _values(self, name: str) -> Sequence[str | None]:
-        """The values that a name may get."""
+        """The values that a name can have."""
         declared = self._declared.get(name)
         if declared is not None:
             return (self._inputs[name],) if name in self._inputs else self._of_input(declared)
@@ -271,7 +272,7 @@ class _Walk:
 
 
 def _reachable(step: Step, candidates: Mapping[str, Sequence[str | None]]) -> list[Way]:
-    """Each branch that these values can select, with the first values that do. The case without a match comes last."""
+    """Each branch that these values can select, with the first such values. The case without a match comes last."""
     found: dict[int | None, dict[str, str | None]] = {}
     asked: dict[str, set[str]] = {}
     for branch in step.branches:
@@ -286,7 +287,7 @@ def _reachable(step: Step, candidates: Mapping[str, Sequence[str | None]]) -> li
 
 
 def _distinct(values: Sequence[str | None], asked: set[str]) -> list[str | None]:
-    """The values, without those that no condition can tell apart from an earlier one."""
+    """The values, except those that no condition can distinguish from an earlier value."""
     other = next((value for value in values if value not in asked), None)
     return [value for value in values if value in asked or value == other]
 

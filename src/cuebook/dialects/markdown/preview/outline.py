@@ -123,7 +123,7 @@ def _clause(step: Step, kind: str) -> str:
     if kind == "tool" and step.tool is not None:
         return f"calls {tool_name(step.tool)}"
     if kind == "question":
-        return f"asks a person ({_question(step)})"
+        return f"asks the user ({_question(step)})"
     if kind == "model":
         return "asks the model" + (f", beginning with {step.prompt.argument}" if step.prompt is not None else "")
     return "takes a branch"

@@ -1,6 +1,6 @@
 """Rehearses a Markdown run: interprets the playbook with stand-ins for all outcomes and records what it would do.
 
-If a branch depends on a value that is known only during a run, each way is rehearsed separately.
+If a branch depends on a value that is known only during a run, each branch is rehearsed separately.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from cuebook.kernel.outcomes import Answer, Done, EffectFailed, Elapsed, Failed,
 from cuebook.kernel.run import Settings
 
 MOST_REPEATED = 20_000
-"""The maximum number of steps that are repeated to make a later step take another way."""
+"""The maximum number of steps that are repeated to make a later step take another branch."""
 
 Shown = tuple[int, Act]
 """An act, and the position of its step or parent step."""
@@ -57,7 +57,7 @@ Shown = tuple[int, Act]
 class Rehearsal(msgspec.Struct, frozen=True):
     parts: list[Act | Choice]
     failed: bool
-    """Whether the program failed on the first way."""
+    """Whether the program failed with the first outcome of each fork."""
 
 
 def rehearse(
@@ -81,7 +81,7 @@ def rehearse(
 
 
 def _choice(drive: _Drive, fork: Fork, first: list[Act], within: list[str]) -> Program[Choice]:
-    # The assumed values lead to the first way, unless an earlier step has no output.
+    # The assumed values lead to the first outcome, unless an earlier step has no output.
     followed = next((way for way in (fork.first, *fork.ways) if within == _labels(fork, way)), fork.first)
     found: list[tuple[Way, list[Act]]] = []
     for way in fork.ways:
@@ -102,7 +102,7 @@ def _choice(drive: _Drive, fork: Fork, first: list[Act], within: list[str]) -> P
 
 
 def _labels(fork: Fork, way: Way) -> list[str]:
-    """The labels of the sub-steps of a way."""
+    """The labels of the sub-steps that run."""
     return [] if way.branch is None else [sub.label for sub in fork.step.branches[way.branch].steps]
 
 
@@ -122,7 +122,7 @@ def steps_at(book: Book, position: int, label: str, title: str) -> list[Step]:
 
 
 class _Drive:
-    """Rehearses the program on the first ways, and again from each point where another way begins."""
+    """Rehearses the program with the first outcome of each fork, and again from the start of each other branch."""
 
     def __init__(self, book: Book, inputs: Mapping[str, str], foresight: Foresight, settings: Settings) -> None:
         self._book = book
@@ -132,7 +132,7 @@ class _Drive:
         self._prompts = _Prompts(book, inputs)
         self._repeated = 0
         self.rough = 0
-        """The number of ways that were rehearsed from their own step only."""
+        """The number of branches that were rehearsed from their own step only."""
         self._given_first = self._given(foresight.assumed)
         self._scope_first = Scope(book, self._given_first)
         self.first = self._stage(self._scope_first, foresight.assumed, 0)
@@ -141,7 +141,7 @@ class _Drive:
         yield from self.first.follow(self._with_options(_whole(self._book, self._scope_first, self._given_first)))
 
     def at(self, fork: Fork, way: Way) -> Program[list[Act]]:
-        """The acts of a fork's step on this way."""
+        """The acts of a fork's step with this outcome."""
         assumed, since = self._foresight.values_for(fork, way)
         known: Values = {}
         again = fork.position - since
@@ -157,7 +157,7 @@ class _Drive:
         wanted, begun = _labels(fork, way), stage.within.get(fork.position, [])
         if begun == wanted or (stage.failed and begun == wanted[: len(begun)]):
             return shown
-        # The values depend on each other, which stand-ins cannot model. Showing nothing is better than a wrong way.
+        # The values depend on each other, which stand-ins cannot model. Nothing is better than a wrong branch.
         return [_report(fork.step.label, fork.step.title, "unclear", "only a run can show this branch")]
 
     def _given(self, assumed: Values) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class _Drive:
         return {**{name: _stand_in(name, value) for name, value in missing.items()}, **self._inputs}
 
     def _scope(self, assumed: Values, known: Values, mark: _Mark) -> Scope:
-        """The scope as the first ways left it, with the values that are known to differ."""
+        """The scope after the first rehearsal, with the values that are known to differ."""
         scope = Scope(self._book, self._given(assumed))
         named = dict(islice(self.first.named, mark.named))
         named |= {name: _stand_in(name, value) for name, value in known.items()}
@@ -219,7 +219,7 @@ class _Stage:
         """All named values, in order."""
         self.failed = False
         self._texts: dict[tuple[int, str, str], dict[str, str | None]] = {}
-        """The texts that prompts refer to, by step and source; None for a text that was not read."""
+        """The sources that prompts refer to, by step and name; None for a source that was not read."""
 
     def follow(self, program: Program[Any], until: int | None = None) -> Program[None]:
         """Follows the program to the end of the step at this position."""
@@ -354,7 +354,7 @@ class _Stage:
 
 
 def _saying(output: Output, value: str | None, label: str) -> str:
-    """A text from which `@output` extracts this value. None stands for any value that no condition compares with."""
+    """A reply from which `@output` extracts this value. None stands for any value that no condition mentions."""
     if output.extract:
         taken = f"<{output.extract} of step {label}>" if value is None else value
         return json.dumps({output.extract: taken}, ensure_ascii=False)
@@ -376,7 +376,7 @@ class _Prompts:
         self._set = frozenset(name for step in book.walk() for name in _set_by(step))
 
     def filled(self, steps: Sequence[Step], texts: Sequence[Mapping[str, str | None]], copies: int) -> Filled:
-        """The counts for one prompt. `texts` are the texts that each of the steps has read."""
+        """The counts for one prompt. `texts` are the sources that each step has read."""
         unknown = outputs = 0
         for step, read in zip(steps, texts, strict=True):
             if step is not steps[0] and branches_on_itself(self._book, step):
@@ -392,7 +392,7 @@ class _Prompts:
         return Filled(unknown, outputs, copies)
 
     def _referred(self, argument: str) -> str | None:
-        """The known text of a prompt: a variable reference, or empty. Returns None if the text's name is unknown."""
+        """The known text of a prompt: a variable reference, or empty. Returns None if the prompt's name is unknown."""
         names = [found.name for found in placeholders(argument)]
         if variable_of(argument) is not None:
             return argument

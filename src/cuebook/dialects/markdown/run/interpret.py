@@ -1,6 +1,6 @@
-"""Interprets a Markdown playbook: each step calls a tool, asks a person, takes a branch or asks a model, in this order.
+"""Interprets a Markdown playbook. Each step calls a tool, asks the user, takes a branch or calls a model, in order.
 
-The program is deterministic: it reaches the world only through the effects that it yields.
+The program is deterministic: it acts only through the effects that it yields.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cuebook.kernel.events import ArtifactMade, Planned, StepFinished, StepStart
 from cuebook.kernel.outcomes import Answer, EffectFailed, Failed, Reply, Resumed, ToolResult
 
 Around = tuple[Piece, ...]
-"""The text outside a branch. It is inserted before the text of each sub-step that asks a model."""
+"""The text outside a branch. It is inserted before the text of each sub-step that calls a model."""
 
 _SHOWN = 1_000
 
@@ -196,7 +196,7 @@ def _sub_steps(scope: Scope, steps: tuple[Step, ...], around: Around) -> Program
 
 
 def _ask_model(scope: Scope, step: Step, around: Around, answer: Text | None) -> Program[Text | Skipped]:
-    """The model's reply, or the person's answer if the step has no text for a model."""
+    """The model's reply, or the user's answer if the step has no text for a model."""
     own = yield from _own_pieces(scope, step)
     sent = (yield from _send(scope, step, (*around, *own))) if own or answer is None else _NOTHING_TO_ASK
     if answer is None or not isinstance(sent, Skipped):

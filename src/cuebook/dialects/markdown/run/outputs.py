@@ -13,7 +13,7 @@ from cuebook.dialects.markdown.model import Output
 
 _OPENS = re.compile(r'\{(?=[ \t\r\n]*["}])')
 _EFFORT = 5_000_000
-"""The maximum number of characters to read in vain. Only text crafted to be slow reaches it."""
+"""The maximum number of characters to scan without finding JSON. Only text crafted to be slow reaches it."""
 _BLIND = 100_000
 """The cost of an attempt whose error has no position."""
 _COUNTING = 100
@@ -81,7 +81,7 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 
 def option_in(text: str, options: tuple[str, ...]) -> str | None:
-    """The option that the text names, in its declared spelling."""
+    """The option that the text matches, in its declared spelling."""
     bare = text.strip()
     plain = bare.strip(_AROUND).rstrip(_FINAL).strip(_AROUND)
     for said in (bare, plain):

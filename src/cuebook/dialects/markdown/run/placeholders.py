@@ -21,7 +21,7 @@ class Placeholder(msgspec.Struct, frozen=True):
 
 
 def placeholders(text: str) -> Iterator[Placeholder]:
-    """The placeholders of a text, in order. Takes time proportional to the length of the text."""
+    """The placeholders in the text, in order. Takes time proportional to the length of the text."""
     position = 0
     brace = -1
     while (head := _HEAD.search(text, position)) is not None:

@@ -1,6 +1,6 @@
 """`@prompt`: text inserted before the step's own, from the library, a file, a tool server or a variable.
 
-A missing text is left out with a warning; a path outside the playbook's folder fails the step. Effects read the texts.
+A missing prompt is left out with a warning; a path outside the playbook's folder fails the step. Effects read prompts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
 """The sources to try for each scheme, in order. The empty scheme is a bare name."""
 
 _ABSENT = ("not_found", "bad_source", "no_performer")
-"""Failures that mean a missing text. Any other failure fails the step."""
+"""Failures that mean that the prompt is missing. Any other failure fails the step."""
 
 
 class Piece(msgspec.Struct, frozen=True):

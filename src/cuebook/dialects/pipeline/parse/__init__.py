@@ -109,7 +109,7 @@ class _Reading:
         places: dict[str, Place] = {}
         for number, (id, one) in enumerate(zip(ids, items, strict=True)):
             if id and id in places:
-                fix = f"The other one is on line {items[places[id].position].line}: rename one of them."
+                fix = f"The other step is on line {items[places[id].position].line}: rename one of them."
                 shape.wrong(one.fields["id"].line, f"Two steps have the id '{id}'.", fix, "DUPLICATE_STEP")
             places.setdefault(id or f"#{number}", Place(number, steps.namespace_of(one)))
         found = []

@@ -112,13 +112,18 @@ def _cli(scope: Scope, command: Written) -> Cli | None:
     fields = _with(scope, command, ("argv", "args"))
     if "argv" in fields and (command.tokens or "args" in fields):
         fix = "Use `command: cli` with argv, or `cli PROGRAM` with args."
-        shape.wrong(fields["argv"].line, f"{at}: with.argv must be the whole command, but there is more.", fix, CODE)
+        shape.wrong(
+            fields["argv"].line,
+            f"{at}: with.argv must be the whole command, but the command has more words.",
+            fix,
+            CODE,
+        )
     argv = [scope.words(token, command.line, at) for token in command.tokens]
     for name in ("argv", "args"):
         if name in fields:
             argv += _listed(scope, fields[name], f"{_of(at)}.with.{name}")
     if not argv or not argv[0].parts:
-        shape.wrong(command.line, f"{at} has no program.", "Add one, as in `cli git status`.", CODE)
+        shape.wrong(command.line, f"{at} has no program.", "Add a program, as in `cli git status`.", CODE)
         return None
     for word in argv:
         if any(isinstance(part, str) and "\0" in part for part in word.parts):
@@ -165,7 +170,7 @@ def _without_quotes(text: str) -> str:
 
 
 def _as_command(text: str) -> str:
-    """A suggestion for a command without a namespace. Its first word may be one like `shell` or `run`."""
+    """A suggestion for a command without a namespace. Its first word may be `shell`, `run` or the like."""
     first, _, rest = text.partition(" ")
     line = rest.strip() if first.lower() in _SAYING_SHELL and rest.strip() else text
     line = line[:60]
@@ -201,7 +206,7 @@ def _http(scope: Scope, command: Written) -> Http | None:
     if method and method not in METHODS:
         shape.wrong(command.line, f"{at}: there is no method '{method[:20]}'.", shape.meant(method, METHODS), CODE)
     if not urls or not urls[0]:
-        shape.wrong(command.line, f"{at} has no URL.", "Write one, as in `http GET https://example.com`.", CODE)
+        shape.wrong(command.line, f"{at} has no URL.", "Add a URL, as in `http GET https://example.com`.", CODE)
         return None
     if len(urls) > 1:
         fix = "Quote a URL that has spaces; headers and a body belong in `with`."
@@ -231,7 +236,7 @@ def no_body(shape: Shape, line: int, at: str, method: str) -> None:
 
 
 def _method(tokens: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Returns the method, if the first word is one or looks like one, and the other words."""
+    """Returns the method, if the first word is or resembles one, and the other words."""
     if tokens and (tokens[0].upper() in METHODS or (len(tokens) > 1 and tokens[0].isalpha())):
         return tokens[0].upper(), tuple(tokens[1:])
     return "", tuple(tokens)

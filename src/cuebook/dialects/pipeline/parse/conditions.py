@@ -1,6 +1,6 @@
-"""Conditions: references and literals, `! && || ( )`, and `== != < <= > >=`. Parsed on loading, never evaluated as code.
+"""Conditions: references and literals, `! && || ( )`, and `== != < <= > >=`. Parsed on loading, never evaluated.
 
-The grammar is that of Lobster's conditions, plus arguments. Pure.
+The grammar is Lobster's, plus arguments. Pure.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Reading:
         left = self._peek()
         if left is not None:
             fix = "Join comparisons with && or ||." if left.kind == "sign" else "Correct it."
-            raise _Wrong(f"'{left.text[:40]}' is not expected here.", fix)
+            raise _Wrong(f"unexpected '{left.text[:40]}'.", fix)
         return made
 
     def _any(self) -> Condition:
@@ -99,7 +99,7 @@ class _Reading:
     def _primary(self, words: bool) -> Condition:
         token = self._peek()
         if token is None:
-            raise _Wrong("something is missing at the end.", "Complete it.")
+            raise _Wrong("it is incomplete.", "Complete it.")
         self._next += 1
         match token.kind:
             case "sign" if token.text == "(":
@@ -124,7 +124,7 @@ class _Reading:
             case "word":
                 fix = f"Write ${{{token.text}}}, ${token.text}.stdout, or '{token.text}' for a string."
                 raise _Wrong(f"'{token.text[:40]}' is neither a reference nor a string.", fix)
-        raise _Wrong(f"'{token.text}' is not expected here.", "Correct it.")
+        raise _Wrong(f"unexpected '{token.text}'.", "Correct it.")
 
     def _count(self) -> None:
         """Counts everything that can nest, which limits the depth of parsing and evaluation."""
@@ -161,7 +161,7 @@ def _tokens(text: str) -> list[_Token]:
         token = _TOKEN.match(text, at, end)
         if token is None:
             rest = text[at:end].lstrip()
-            raise _Wrong(f"'{rest[:40]}' is not expected.", _meant(rest))
+            raise _Wrong(f"unexpected '{rest[:40]}'.", _meant(rest))
         kind = str(token.lastgroup)
         found.append(_Token(kind, token[kind]))
         at = token.end()

@@ -28,10 +28,10 @@ _ASSERTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "dom_contains": (("type", "text", "selector", "case_insensitive"), ("text",)),
     "json_path": (("type", "path", "equals"), ("path", "equals")),
 }
-"""The fields of each kind of assertion, and the required ones."""
+"""The fields of each kind of assertion, and the required fields."""
 CODE = "BAD_POSTCONDITION"
 REMARKS = ("title", "description", "$comment")
-"""Schema keywords that are only for people."""
+"""Schema keywords that only serve as documentation."""
 
 
 # --- output -------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def _read(shape: Shape, kind: str, fields: Any, at: str) -> Assertion | None:
         case "http_status":
             status = shape.whole(fields["equals"], f"{at}.equals", 0)
             if status is not None and status > 65_535:
-                shape.wrong(fields["equals"].line, f"{at}.equals is not an HTTP status.", "Write one such as 200.")
+                shape.wrong(fields["equals"].line, f"{at}.equals is not an HTTP status.", "Write a status such as 200.")
             return HttpStatus(status or 0)
         case "dom_contains":
             selector = shape.text(fields["selector"], f"{at}.selector") if "selector" in fields else ""

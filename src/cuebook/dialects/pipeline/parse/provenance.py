@@ -18,7 +18,7 @@ _SAID = ("stdout", "json", "errorMessage")
 
 
 def marked(steps: Iterable[Step]) -> Iterator[Step]:
-    """Marks the commands that depend on text from outside. Steps refer only to earlier ones."""
+    """Marks the commands that depend on text from outside. Steps refer only to earlier steps."""
     outside: set[str] = set()
     for step in steps:
         if not isinstance(step.action, Cli):
@@ -39,7 +39,7 @@ def _from(outside: set[str], value: Any) -> bool:
 
 def _interprets(step: Step, action: Cli) -> bool:
     """Whether a command executes its stdin, itself or through a program that it may start, as in `timeout 5 sh` or
-    `docker exec -i c sh`. A reference may name any program.
+    `docker exec -i c sh`. A reference may resolve to any program.
     """
     first, *rest = argv = [_literal(word) for word in action.argv]
     begun = [word.parts[0] if word.parts else "" for word in action.argv]

@@ -206,7 +206,7 @@ class Scope:
             fix = f"{self.shape.meant(id, self._steps)} {_ESCAPE}"
             wrong(line, f"{what} refers to an unknown step.", fix, "UNKNOWN_REFERENCE")
         elif self._is_later(id):
-            fix = f"Put the step '{id}' before this one."
+            fix = f"Put the step '{id}' before this step."
             wrong(line, f"{what} refers to a later step.", fix, "FORWARD_REFERENCE")
         else:
             return True
@@ -221,7 +221,7 @@ class Scope:
             fix = f"Write ${id}.{first}, or ${id}.json and the path."
             shape.wrong(line, f"{at}: '${id}.{first}' has no parts.", fix, "UNKNOWN_REFERENCE")
         elif namespace != _ONLY_OF.get(first, namespace):
-            fix = f"Only {_ONLY_OF[first]} steps have one."
+            fix = f"Only {_ONLY_OF[first]} steps have this field."
             shape.odd(
                 line, f"{at}: '${id}.{first}' is always null: '{id}' has the namespace {namespace}.", fix, "ALWAYS_NULL"
             )

@@ -43,7 +43,7 @@ TOOLS = {
     **{name.lower(): name for name in ("Bash", "Read", "Write", "Edit", "Glob", "Grep", "WebFetch", "WebSearch")},
     **{"tool.exec": "Bash", "tool.fs.read": "Read", "tool.fs.write": "Write", "tool.http.fetch": "WebFetch"},
 }
-"""Maps the tool names of the format to those of Cuebook."""
+"""Maps the format's tool names to Cuebook's."""
 _GROUPS = {"tool.fs.*": ("Read", "Write", "Edit", "Glob", "Grep")}
 _LLM_ADDED = ("max_tokens", "max_repairs")
 MOST_REPAIRS = 5
@@ -149,11 +149,12 @@ def _check_stdin(shape: Shape, made: Step, fields: Mapping[str, Value], at: str)
 
 
 def _check_evidence(shape: Shape, made: Step, at: str) -> None:
-    """Warns about assertions without evidence: only responses have a status and a page, and no step sees a page's elements."""
+    """Warns about assertions without evidence: only responses have a status and a page, and no step can see a page's
+    elements."""
     if made.postcondition is None:
         return
     if any(isinstance(one, DomContains) and one.selector for one in made.postcondition.assertions):
-        message = f"{at}: no step sees the elements of a page, so a person is always asked if there is a selector."
+        message = f"{at}: no step can see the elements of a page, so the user is always asked if there is a selector."
         fix = "Remove the selector to search the whole page."
         shape.odd(made.postcondition.line, message, fix, "NO_EVIDENCE")
     if isinstance(made.action, Http):
@@ -161,7 +162,7 @@ def _check_evidence(shape: Shape, made: Step, at: str) -> None:
     for assertion in made.postcondition.assertions:
         if not isinstance(assertion, JsonPath):
             message = (
-                f"{at}: {made.namespace} steps provide no {assertion.__struct_config__.tag}, so a person is asked."
+                f"{at}: {made.namespace} steps provide no {assertion.__struct_config__.tag}, so the user is asked."
             )
             fix = "Use json_path, or check it in an http step."
             shape.odd(made.postcondition.line, message, fix, "NO_EVIDENCE")
@@ -237,7 +238,7 @@ def _rest(shape: Shape, command: commands.Written) -> None:
     """Ignores one word after `llm`, as in `llm generate`; more words are probably a prompt."""
     if len(command.tokens) > 1 or any(re.search(r"[\s$]", token) for token in command.tokens):
         fix = "Write `command: llm`; the prompt belongs in `llm: prompt`."
-        shape.wrong(command.line, f"{command.at}: text after llm is not used.", fix, commands.CODE)
+        shape.wrong(command.line, f"{command.at}: text after llm is ignored.", fix, commands.CODE)
 
 
 def _llm(scope: Scope, value: Value, output: Output | None, at: str) -> Llm | None:
@@ -291,10 +292,10 @@ def _tool(scope: Scope, written: str, line: int, at: str) -> str:
     if not scope.fixed(written, line, at):
         return written
     if "*" in written:
-        fix = "Name the tools one by one."
-        shape.wrong(line, f"{at}: '{written[:60]}' would allow more than it says.", fix, "UNKNOWN_TOOL")
+        fix = "List the tools one by one."
+        shape.wrong(line, f"{at}: '{written[:60]}' would allow more than the listed tools.", fix, "UNKNOWN_TOOL")
     elif not all(commands.tool_name(written).rpartition(".")[::2]):
-        fix = f"{shape.meant(written, TOOLS.values())} A tool of a server is written SERVER.TOOL."
+        fix = f"{shape.meant(written, TOOLS.values())} Write a server's tool as SERVER.TOOL."
         shape.wrong(line, f"{at}: there is no tool '{written[:60]}'.", fix, "UNKNOWN_TOOL")
     return commands.tool_name(written)
 
@@ -304,5 +305,5 @@ def step_id(shape: Shape, value: Value, at: str) -> str:
     id = trimmed(shape, value, at)
     if id and not ID.fullmatch(id):
         fix = "Use up to 64 letters, digits, - and _."
-        shape.wrong(value.line, f"{at} '{id[:60]}' cannot be referred to.", fix, "BAD_ID")
+        shape.wrong(value.line, f"{at} '{id[:60]}' is not a valid step id.", fix, "BAD_ID")
     return id

@@ -117,7 +117,8 @@ def _fitting(value: str, place: Place | None) -> str:
             if _BASE.fullmatch(value):
                 return value
             raise BadPlace(
-                f"'{shown(value)}' is not the beginning of a URL", "Pass one such as https://host/path, without ? or #."
+                f"'{shown(value)}' is not the beginning of a URL",
+                "Pass a URL such as https://host/path, without ? or #.",
             )
         case "host":
             if _HOST.fullmatch(value):
@@ -130,7 +131,7 @@ def _fitting(value: str, place: Place | None) -> str:
 
 
 def _check_segment(url: str, at: int) -> None:
-    """Refuses path segments that are empty or lead upwards: servers also decode escaped slashes."""
+    """Rejects path segments that are empty or lead upwards: servers also decode escaped slashes."""
     end = re.compile(r"[/?#]|$").search(url, at)
     segment = unquote(url[url.rfind("/", 0, at) + 1 : end.start() if end else len(url)])
     dots = {".", ".."}.intersection(re.split(r"[/\\]", segment))

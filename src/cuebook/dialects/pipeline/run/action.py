@@ -19,7 +19,7 @@ from cuebook.kernel.outcomes import EffectFailed, Failed
 
 _LONGEST = 100_000
 _ROOM = 500_000
-"""Maximum bytes of one variable, and of all of them together: systems refuse to start a program with much more."""
+"""Maximum bytes of one variable, and of all variables together: systems refuse to start a program with much more."""
 
 SHOWN = 1_900
 """How many characters of an earlier output an approver sees. With the note about the cut it stays below the gate's own limit,
@@ -41,7 +41,8 @@ class Given(msgspec.Struct, frozen=True):
 
 
 def acting(step: Step, scope: Scope, given: Given, shown: Mapping[str, str], approval: str) -> Acted:
-    """The effect of a step. `shown` is the preview for the approver and `approval` the question. If it is empty, the policy decides."""
+    """The effect of a step. `shown` is the preview for the approver and `approval` the question. If `approval` is
+    empty, the policy decides."""
     common: dict[str, Any] = {
         "reads_only": step.reads_only,
         "approval": approval,
@@ -111,7 +112,7 @@ def _open(scope: Scope) -> Iterator[tuple[str, str]]:
 
 
 def _size(text: str) -> int | None:
-    """The size of the text in bytes; None if it contains a character that no variable can hold."""
+    """The size of the text in bytes; None if it contains a character that no variable can contain."""
     try:
         return None if "\0" in text else len(text.encode())
     except UnicodeEncodeError:
@@ -216,7 +217,7 @@ def _use(at: str, secret: Secret, scope: Scope) -> SecretUse:
 
 
 def preview(step: Step, scope: Scope, referred: Sequence[str], last: str) -> dict[str, str]:
-    """The outputs that the step refers to, or else the last one, and the rollback hint."""
+    """The outputs that the step refers to, or else the last output, and the rollback hint."""
     named = [name for name in referred if name in scope.results] or ([last] if last else [])
     outputs = {f"{OUTPUT_OF}{name}": _shown(scope.results[name]) for name in named}
     made = {name: text for name, text in outputs.items() if text}
@@ -244,7 +245,7 @@ def _shown(result: Result) -> str:
 
 
 def shortened(text: str) -> str:
-    """The beginning and the end of a long text."""
+    """The beginning and the end of long text."""
     if len(text) <= SHOWN:
         return text
     end = SHOWN // 4

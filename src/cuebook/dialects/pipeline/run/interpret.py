@@ -31,7 +31,7 @@ from cuebook.kernel.events import (
 from cuebook.kernel.outcomes import EffectFailed, Failed, Resumed
 
 _HINTS = 5
-"""How many hints the message of a failure quotes; its details contain them all."""
+"""The maximum number of hints in a failure message; its details contain them all."""
 
 
 def interpret(
@@ -116,7 +116,7 @@ def _held(progress: Progress, step: Step) -> Program[bool]:
 
 
 def _run_failure(progress: Progress, step: Step, failed: Failed, facts: Facts) -> Failed:
-    """The failure of a run because of a step, with hints for undoing the completed steps, the last one first."""
+    """The failure of a run because of a step, with hints for undoing the completed steps, the last step first."""
     details: dict[str, Any] = {"step": step.id, "visit": 1}
     done = [step.id] if step.rollback_hint and not nothing_done(step, failed, facts) else []
     done += reversed(progress.undoable)
@@ -132,7 +132,8 @@ def _run_failure(progress: Progress, step: Step, failed: Failed, facts: Facts) -
 
 
 def _attempt(progress: Progress, step: Step, given: Given, number: int) -> Program[Result]:
-    """Performs the step's effect, for which the gate asks approval, then checks the contract and the postcondition."""
+    """Performs the step's effect, once the gate has obtained any approval, then checks the contract and the
+    postcondition."""
     scope = progress.scope
     shown = preview(step, scope, progress.referred[step.id], progress.last)
     if isinstance(step.action, Llm):
@@ -155,7 +156,7 @@ def _attempt(progress: Progress, step: Step, given: Given, number: int) -> Progr
 
 
 def _verified(step: Step, result: Result, shown: Mapping[str, str]) -> Program[Result]:
-    """The result once its postcondition holds, or once a person has accepted it without evidence."""
+    """The result once its postcondition holds, or once the user has accepted it without evidence."""
     if step.postcondition is None:
         return result
     report = check(step.postcondition, evidence_of(result))

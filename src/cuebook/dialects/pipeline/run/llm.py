@@ -1,7 +1,7 @@
-"""A step that asks a model: JSON only, with the tools it is allowed, within its budgets.
+"""A step that calls a model: JSON only, with the tools it is allowed, within its budgets.
 
-A reply that breaks the contract is sent back for repair, without tools and a limited number of times. If a person denies a
-tool, the model is informed; if the policy denies it or it fails, the step fails.
+A reply that breaks the contract is sent back for repair, without tools and a limited number of times. If the user
+denies a tool, the model is informed; if the policy denies it or it fails, the step fails.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _JSON_ONLY = "Answer with JSON only: one JSON value, no words before or after it
 def asking(
     step: Step, action: Llm, scope: Scope, given: Given, shown: Mapping[str, str], approval: str
 ) -> Program[Result]:
-    """Asks a model and returns the result. `approval` is the question for a person before the first call."""
+    """Calls a model and returns the result. `approval` is the question for the approver before the first call."""
     prompt = prompt_of(step, action, scope)
     if approval:
         about = {"model": action.model, "prompt": prompt, "tools": ", ".join(action.tools)}
@@ -138,7 +138,8 @@ class _Changes:
 
 
 def _ended(call: ToolCall, outcome: CallOutcome) -> Failed | None:
-    """Returns the failure that ends the conversation. After a person's denial or malformed arguments the model may continue."""
+    """Returns the failure that ends the conversation. After a denial by the user or malformed arguments, the model may
+    continue."""
     if isinstance(outcome, Failed):
         return None if outcome.code == "denied" else outcome
     if isinstance(outcome, str):
@@ -158,7 +159,7 @@ def _tools(step: Step, action: Llm) -> Program[tuple[tuple[ToolSpec, ...], dict[
         return (), {}
     specs: list[ToolSpec] = []
     calls: dict[str, CallTool] = {}
-    for name in action.tools:  # one by one: a person is asked about each server once, at its first tool
+    for name in action.tools:  # one by one: the user is asked about each server once, at its first tool
         listed: Source = yield ReadSource(f"tools:{name}")
         spec = _spec(name, listed)
         shown = visible(name)
@@ -173,5 +174,5 @@ def _spec(name: str, listed: Source) -> ToolSpec:
     spec = next((one for one in found if one.name == name), None)
     if spec is not None:
         return spec
-    message = f"There is no tool '{name}', so the model was not asked."
+    message = f"There is no tool '{name}', so the model was not called."
     raise EffectFailed(Failed("no_such_tool", message, "Correct its name."))

@@ -24,7 +24,7 @@ _UNREACHED = ("Could not resolve host", "Network is unreachable", "Temporary fai
 """Error messages of commands that had no network."""
 
 _SAID = 500
-"""How many characters of the error output a message quotes."""
+"""The maximum number of characters of error output in a message."""
 
 
 def read(step: Step, outcome: AnyOutcome) -> Result:
@@ -62,7 +62,7 @@ def broken_off(step: Step, failed: Failed, seq: int | None) -> Result:
 
 def _exit(step: Step, outcome: CommandResult) -> Failed:
     said = _short(str(outcome.stderr)) or _short(str(outcome.stdout))
-    how = f"ended by {outcome.signal}" if outcome.signal else f"exit code {outcome.exit_code}"
+    how = f"killed by {outcome.signal}" if outcome.signal else f"exit code {outcome.exit_code}"
     barred = step.reads_only and any(words in f"{outcome.stderr}{outcome.stdout}" for words in _BARRED)
     fix = ""
     if barred:
@@ -83,13 +83,13 @@ def _refused(outcome: HttpResponse) -> Failed:
     return Failed(
         "http_status",
         f"The server answered with status {outcome.status}{f': {said}' if said else '.'}",
-        "If this status is expected, name it in a postcondition of type http_status.",
+        "If this status is expected, add a postcondition of type http_status for it.",
         details={"status": outcome.status},
     )
 
 
 def _names_status(step: Step) -> bool:
-    """Whether a postcondition checks the status; then it decides what is a failure."""
+    """Whether a postcondition checks the status and so decides what counts as a failure."""
     found = step.postcondition.assertions if step.postcondition is not None else ()
     return any(isinstance(one, HttpStatus) for one in found)
 

@@ -1,6 +1,6 @@
 """Checks what must be true after a step has succeeded, against evidence from the step itself. Pure.
 
-Missing evidence is neither success nor failure: a person has to check.
+Missing evidence is neither success nor failure: the user has to check.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cuebook.kernel.outcomes import Failed
 
 FAILED = "postcondition_failed"
 UNSEEN = "postcondition_unseen"
-"""Failure code if evidence is missing and a person did not accept the result."""
+"""Failure code if evidence is missing and the user did not accept the result."""
 
 REDACTED = "[REDACTED]"
 

@@ -31,7 +31,7 @@ class Scope:
         self.results: dict[str, Result] = {}
 
     def override(self, values: Mapping[str, Any]) -> None:
-        """Replaces arguments and step results with values from a person. A name that is both refers to the argument,
+        """Replaces arguments and step results with values from the user. A name that is both refers to the argument,
         as it did when the value was checked.
         """
         for name, value in values.items():
@@ -94,7 +94,7 @@ class Scope:
         return bool(secret.handle or self.args.get(secret.arg))
 
     def handle(self, secret: Secret) -> str:
-        """The handle of a secret, its own or that of its argument."""
+        """The handle of a secret, either its own or its argument's."""
         if not self.has(secret):
             fix = f"Pass it as --{secret.arg} HANDLE. Only a variable, a header or a tool argument can be left out."
             raise _unresolved("missing_argument", f"the secret argument '{secret.arg}' is missing", secret.line, fix)

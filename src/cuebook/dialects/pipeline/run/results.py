@@ -17,7 +17,7 @@ _TOO_DEEP = f"it is nested more than {DEEPEST} deep"
 _LINE_ENDS = re.compile(r"(?:\r?\n)+\Z")
 
 ENDING = frozenset({"cancelled", "denied", "expired", "in_doubt"})
-"""Failures that a person decides about: they end the run regardless of the step's `on_error`."""
+"""Failures that result from a user's decision; they end the run regardless of the step's `on_error`."""
 
 
 class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -35,7 +35,7 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     approved: bool = False
     skipped: bool = False
     error: str = ""
-    """The code of its failure."""
+    """Its failure code."""
     message: str = ""
     exit_code: int | None = None
     status: int | None = None

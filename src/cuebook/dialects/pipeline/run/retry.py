@@ -20,8 +20,8 @@ _UNRESOLVED = frozenset(
 """Failures of a step before its effect."""
 
 _FINAL = ENDING | (UNBEGUN - {"secret_unreadable"}) | _UNRESOLVED | {UNSEEN, SPENT}
-"""Failures that are not retried: they would only recur, a person decided them, or the run was out of time. An unreadable
-secret is retried, because a keyring may be unlocked in the meantime.
+"""Failures that are not retried: they would only recur, result from a user's decision, or mean that the run was out of
+time. An unreadable secret is retried, because a keyring may be unlocked in the meantime.
 """
 
 _UNCERTAIN = frozenset({"timeout", "server_failed", "dropped", "bad_result", SPENT})
@@ -32,7 +32,8 @@ _MINUTE = 60.0
 
 
 def attempts(step: Step, once: Callable[[int], Program[Result]]) -> Program[Result]:
-    """Makes as many attempts as the step allows and returns the last result. `once` gets the number of the attempt."""
+    """Makes as many attempts as the step allows and returns the last result. `once` receives the number of the
+    attempt."""
     number = 1
     while True:
         result = yield from once(number)
@@ -52,8 +53,8 @@ def _may_repeat(step: Step, retry: Retry, number: int, failed: Failed, facts: Fa
 
 
 def may_have_happened(step: Step, failed: Failed, facts: Facts) -> bool:
-    """Whether the effect happened, or may have happened wholly or in part despite the failure. A command that was killed is
-    known to have ended. An action that succeeded is not repeated only because its output is wrong.
+    """Whether the effect happened, or may have happened wholly or in part despite the failure. A command that was
+    killed is known to have stopped. An action that succeeded is not repeated only because its output is wrong.
     """
     if step.reads_only:
         return False

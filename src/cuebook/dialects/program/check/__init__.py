@@ -1,4 +1,4 @@
-"""Findings in a program, including ones that do not prevent it from running."""
+"""Findings in a program, including those that do not prevent it from running."""
 
 from cuebook.dialects.program.check.program import check
 

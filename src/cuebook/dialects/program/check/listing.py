@@ -57,7 +57,10 @@ def _lines(listing: Listing) -> Iterator[Finding]:
         if line.code == "JMP" and jump_of(line) not in listing.by_number:
             target = f"{jump_of(line)}, which does not exist" if jump_of(line) else "no line"
             yield _finding(
-                "DANGLING_JUMP", f"{line.number} jumps to {target}.", line.line, "Name a line of the listing."
+                "DANGLING_JUMP",
+                f"{line.number} jumps to {target}.",
+                line.line,
+                "Use the number of a line in the listing.",
             )
         if line.code == "CND":
             yield from _condition(listing, index)

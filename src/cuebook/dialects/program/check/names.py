@@ -22,7 +22,7 @@ from cuebook.formats.suggestions import meant
 CODES: Codes = {
     "UNKNOWN_PLAYBOOK": ("warning", "A line calls a playbook that does not exist."),
     "PRIVATE_PLAYBOOK": ("warning", "A line calls a playbook of another agent that is not public."),
-    "UNKNOWN_AGENT": ("warning", "A line names an agent that does not exist."),
+    "UNKNOWN_AGENT": ("warning", "A line mentions an agent that does not exist."),
     "UNKNOWN_NOTE": ("warning", "A line applies a note that does not exist."),
     "UNKNOWN_TYPE": ("warning", "A type is unknown, so values are not checked."),
     "UNKNOWN_VARIABLE": ("warning", "A line returns a variable that nothing else mentions."),

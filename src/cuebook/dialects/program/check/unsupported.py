@@ -66,7 +66,7 @@ def surprising(program: ProgramText, agent: Agent) -> Iterator[Finding]:
         if shared:
             names = ", ".join(f"${name}" for name in shared)
             words = f"'{playbook.name}' calls itself, and all calls share {names}."
-            fix = "Only parameters belong to one call: use parameters instead, and return the result."
+            fix = "Only parameters are local to a call: use parameters instead, and return the result."
             yield _found("SHARED_VARIABLES", words, playbook.line, fix)
         for source in _unfilled(program, agent, playbook.description):
             fix = "Use a variable, a calculation with variables, or a call to a playbook."

@@ -1,4 +1,4 @@
-"""Runs calls: built-in ones at once, playbooks in their own frames, tools of remote agents as effects.
+"""Runs calls: built-in calls immediately, playbooks in their own frames, tools of remote agents as effects.
 
 Calls that share no variables run at the same time. Their results are applied in the order in which they were queued.
 """
@@ -32,7 +32,7 @@ Prepared: TypeAlias = tuple[Callee, dict[str, Any], list[Any]]
 MOST_LEVELS = 3
 """The deepest nesting of concurrent calls. Below it, calls run one after another."""
 FINAL = frozenset({"denied", "expired", "in_doubt", "cancelled"})
-"""Failures that a person decides about. They end the run; a program cannot handle them."""
+"""Failures that result from a user's decision. They end the run; a program cannot handle them."""
 BUILT_IN = SAYS | {
     "SaveArtifact",
     "LoadArtifact",
@@ -165,7 +165,8 @@ def _prepared(machine: Machine, frame: Frame, queued: QueuedCall) -> Prepared | 
 
 
 def attempt(what: Effect | Program[Any]) -> Program[Any]:
-    """Return the result of an effect or a program, or its failure. A failure decided by a person ends the run."""
+    """Return the result of an effect or a program, or its failure. A failure that results from a user's decision ends
+    the run."""
     try:
         return (yield what) if isinstance(what, Effect) else (yield from what)
     except EffectFailed as error:
@@ -178,7 +179,7 @@ def _result(outcome: Any) -> Any:
     return Error(outcome.code, outcome.message, outcome.fix) if isinstance(outcome, Failed) else outcome
 
 
-# --- several at once ----------------------------------------------------------------------------------------
+# --- concurrent calls ----------------------------------------------------------------------------------------
 
 
 def _run_concurrently(machine: Machine, frame: Frame, group: list[QueuedCall], run: Run) -> Program[None]:
@@ -237,7 +238,7 @@ class _Changes(msgspec.Struct):
     held: dict[str, bool]
     due: list[str]
     taken: int
-    """How many of the existing messages the agent has taken."""
+    """How many of the existing messages the agent has received."""
     mail: list[dict[str, str]]
 
 
@@ -281,7 +282,7 @@ def _join(machine: Machine, frame: Frame, changes: Mapping[str, Any], written: s
             memory.variables[key] = value
             memory.artifacts.pop(key, None)
             if (name, key) in written:
-                yield Warned("shared", f"Two concurrent calls have set ${key}: the value of the later one is kept.")
+                yield Warned("shared", f"Two concurrent calls have set ${key}: the value of the later call is kept.")
                 if name == frame.agent and key not in frame.arguments:
                     yield ValueSet(key, value)
             written.add((name, key))

@@ -1,7 +1,7 @@
 """The history of a frame as a model sees it. It grows at its end, and old turns are folded.
 
-Its size stays bounded: the last turns are kept in full, earlier ones as one line each, and the oldest only as a number.
-It knows nothing about effects.
+Its size stays bounded: the last turns are kept in full, earlier turns as one line each, and the oldest only as a
+number. Independent of effects.
 """
 
 from __future__ import annotations

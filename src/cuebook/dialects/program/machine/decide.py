@@ -78,7 +78,7 @@ def _called(text: str, at: int) -> CallOf | None:
 
 @lru_cache(_KEPT)
 def _comparison(text: str) -> tuple[Expression | None, bool]:
-    """A condition, and whether it is negated: one that ends a loop (`until`) or prevents a jump (`unless`)."""
+    """A condition, and whether it is negated: it ends a loop (`until`) or prevents a jump (`unless`)."""
     until = _UNTIL.match(text) or _UNLESS.match(text)
     return condition_of(text[until.end() :] if until else _OTHERWISE.sub("", text, count=1)), until is not None
 
@@ -134,7 +134,7 @@ class Spelled(msgspec.Struct, frozen=True):
 
     name: str
     target: str
-    """The variable that gets the result; empty if there is none."""
+    """The variable that receives the result; empty if there is none."""
     type: str
     call: CallOf | None
     """None if the arguments, or the text after them, cannot be parsed."""
@@ -189,7 +189,7 @@ class Decider:
         watched: Collection[str],
     ) -> None:
         """`known` returns whether a playbook exists, and `signatures` says how each is called. `watched` contains the
-        variables of triggers that only a model can judge: it must be asked whenever one of them is set."""
+        variables of triggers that only a model can judge: the model must be called whenever one of them is set."""
         self._listing, self._types, self._known, self._watched = listing, types, known, watched
         self._signatures = signatures
 
@@ -235,7 +235,8 @@ class Decider:
         )
 
     def passable(self, node: int) -> bool:
-        """Whether an iteration of a loop may consist of lines that a reply need not name. Then they cannot be counted."""
+        """Whether an iteration of a loop may consist of lines that a reply need not name, so that it cannot be
+        counted."""
         return node in self._listing.reached((node,))
 
     def item_of(self, node: int) -> tuple[str, str] | None:

@@ -31,7 +31,7 @@ class QueuedCall(msgspec.Struct, frozen=True):
     """As in `02#1`: the line, and the position in the queue."""
     call: Call
     target: str = ""
-    """The variable that gets the result."""
+    """The variable that receives the result."""
     type: str = ""
     private: tuple[str, ...] = ()
     """Arguments computed from private variables, by position or name. Models do not see them."""
@@ -61,7 +61,7 @@ class Frame(msgspec.Struct):
     """The next node of the listing, if the machine knows it without a model."""
     queue: list[QueuedCall] = []
     running: list[QueuedCall] = []
-    """Calls that are due. If one has its own frame, it is the first of them."""
+    """Calls that are due. A call with its own frame comes first."""
     after: After = ""
     """The action to take when no due call is left."""
     awaits: str = ""
@@ -71,7 +71,7 @@ class Frame(msgspec.Struct):
     open: str = ""
     """The label of the open step."""
     heard: bool = False
-    """Whether something arrived that only a model can interpret: the model is asked next."""
+    """Whether something arrived that only a model can interpret: the model is called next."""
     result: Any = None
     """`$_`."""
     entries: dict[str, int] = {}
@@ -105,9 +105,9 @@ class Frame(msgspec.Struct):
     called: bool = False
     """Whether `$_` has a value: something was called or said."""
     asked: int = 0
-    """How often a model was asked to execute it."""
+    """How often a model was called to execute it."""
     idle: int = 0
-    """How often a model was asked since something changed."""
+    """How often a model was called since something changed."""
     results: list[str] = []
     """Digests of recent calls with their arguments and results. A repetition is not progress."""
     visited: list[str] = []
@@ -160,7 +160,7 @@ class AgentState(msgspec.Struct):
     mail: list[dict[str, str]] = []
     """Its messages: sender and text."""
     taken: int = 0
-    """How many messages it has taken so far."""
+    """How many messages it has received so far."""
     fired: dict[str, str] = {}
     """The state for which a trigger that only a model can judge has fired since the last message, by id. See
     `Machine.fires`."""

@@ -91,7 +91,7 @@ def _first_calls(machine: Machine, inputs: Mapping[str, Any], options: Mapping[s
             Failed(
                 "nothing_begins",
                 f"No playbook of {machine.program.name} runs when the program starts.",
-                "Add a BGN trigger to a playbook, or name one with --call.",
+                "Add a BGN trigger to a playbook, or choose a playbook with --call.",
             )
         )
     return calls
@@ -269,7 +269,7 @@ def _run_python(machine: Machine, frame: Frame) -> Program[None]:
 
 
 def _ask_raw(machine: Machine, frame: Frame) -> Program[None]:
-    """Ask once with the description alone: without history or calls."""
+    """Call the model once with the description alone, without history or calls."""
     yield from machine.count_turn()
     given = "\n".join(f"${name} = {value}" for name, value in frame.arguments.items() if not is_private(name))
     prompt = "\n\n".join(part for part in (machine.description(frame).strip(), given) if part)
@@ -290,7 +290,7 @@ def _ask_raw(machine: Machine, frame: Frame) -> Program[None]:
 
 
 def _advance(machine: Machine, frame: Frame) -> Program[None]:
-    """Execute the next line: directly if it needs no model, otherwise by asking one."""
+    """Execute the next line: directly if it needs no model, otherwise by calling a model."""
     memory, view = machine.memory(frame), machine.view(frame)
     if memory.due:
         id = memory.due.pop(0)

@@ -1,6 +1,6 @@
 """The machine that executes a program: a stack of frames, the agents' memory, and the limits of a run.
 
-Its whole state is plain data that checkpoints store, so resuming from any of them costs the same. `turns` asks the
+Its whole state is plain data that checkpoints store, so resuming from any of them costs the same. `turns` calls the
 model, `calls` runs calls.
 """
 
@@ -60,7 +60,8 @@ class Spent(msgspec.Struct):
 
 
 class UnattendedAnswers(msgspec.Struct):
-    """Counts automatic answers since a person last answered, so a program that asks until an answer is valid does end."""
+    """Counts automatic answers since the user last answered, so a program that asks until an answer is valid does
+    end."""
 
     times: int = 0
     question: str = ""
@@ -75,8 +76,8 @@ class UnattendedAnswers(msgspec.Struct):
         if self.same < (_MOST_SAME if answer.value else _MOST_EMPTY) and self.times < _MOST_UNATTENDED:
             return None
         with_ = f"answered with {answer.value!r:.60}" if answer.value else "left without an answer"
-        words = f"No person is present, and '{question:.200}' was {with_} {self.same} times in a row."
-        fix = f"Provide an answer to {label or 'it'} that the program accepts, or run it with a person present."
+        words = f"Nobody is present, and '{question:.200}' was {with_} {self.same} times in a row."
+        fix = f"Provide an answer to {label or 'it'} that the program accepts, or run it with someone present."
         return Bound("answers", Failed("unanswered", words, fix))
 
 
@@ -296,7 +297,7 @@ class Machine:
             frame.loaded.append(name)
 
     def override(self, frame: Frame, changed: Mapping[str, Any]) -> None:
-        """Apply values that a person changed."""
+        """Apply values that the user changed."""
         for name, value in changed.items():
             self._put(frame, name.removeprefix("$"), value)
 
@@ -343,7 +344,8 @@ class Machine:
         self.todo.clear()
 
     def already_fired(self, frame: Frame) -> tuple[str, ...]:
-        """The triggers that have fired for the last message; semantic ones count only while the state is the same."""
+        """The triggers that have fired for the last message; semantic triggers count only while the state is the
+        same."""
         memory = self.memory(frame)
         now = self._situation(frame) if memory.fired else ""
         return tuple(id for id, then in memory.fired.items() if then in ("", now))
@@ -361,7 +363,7 @@ class Machine:
     # --- the model's context ---
 
     def history(self, frame: Frame) -> History:
-        """The history of a frame, created on first use: many frames never ask a model."""
+        """The history of a frame, created on first use: many frames never call a model."""
         if frame.id not in self._histories:
             below = self._below(frame)
             playbook = self.playbook(frame)
@@ -409,15 +411,15 @@ class Machine:
         self._since += 1
         most = self.options.get("max_turns") or MOST_TURNS
         if self.spent.turns > most:
-            yield from self._does_not_end(f"The model was asked {most} times", "max_turns")
+            yield from self._does_not_end(f"The model was called {most} times", "max_turns")
 
     def repeats_itself(self, frame: Frame) -> Error | None:
-        """Return an error if the model's last replies changed nothing, so it is not asked again."""
+        """Return an error if the model's last replies changed nothing, so it is not called again."""
         frame.idle += 1
         if frame.idle <= MOST_IDLE:
             return None
         where = frame.open or frame.playbook
-        words = f"The model was asked {MOST_IDLE} times at {where} without any change: it keeps repeating the same messages or calls."
+        words = f"The model was called {MOST_IDLE} times at {where} without any change: it keeps repeating the same messages or calls."
         return Error("livelock", words, f"State in {frame.playbook} when it is done, or use a stronger model.")
 
     def _does_not_end(self, what: str, option: str) -> Program[None]:

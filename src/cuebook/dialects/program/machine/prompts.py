@@ -22,7 +22,7 @@ _LONGEST = 400
 """The maximum number of characters of a value in the state. The full value is an artifact, or in the history."""
 
 LONG_RESULT = 2_000
-"""The maximum number of characters of a result that a model sees. A longer one becomes an artifact."""
+"""The maximum number of characters of a result that a model sees. A longer result becomes an artifact."""
 MOST_LOADED = 20_000
 """The maximum number of characters of an argument, or of a loaded artifact."""
 PRIVATE = "(private)"
@@ -179,12 +179,12 @@ def state_text(
 
 
 def short(value: Any) -> Any:
-    """The value, or the beginning of a long one."""
+    """The value, or the beginning of a long value."""
     return value if len(shown(value)) <= _LONGEST else cut(value, _LONGEST)
 
 
 def cut(value: Any, most: int = MOST_LOADED) -> str:
-    """The value as JSON text, or the beginning of a long one."""
+    """The value as JSON text, or the beginning of a long value."""
     text = shown(value)
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters in all)"
 

@@ -1,8 +1,8 @@
 """Runs a playbook on another Cuebook server and waits for it, through the tools of that server.
 
 `execute_playbook` runs to the end or to a pause, and returns the execution: its `status` and what it needs. Questions
-are passed to the person who runs this program, and the answers are passed back. Approvals are decided on the other server; this
-program only waits, and shows a link. The server starts one execution per key, so nothing runs twice.
+are passed to the person who runs this program, and the answers are passed back. Approvals are handled on the other
+server; this program only waits, and shows a link. The server starts one execution per key, so nothing runs twice.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Execution(msgspec.Struct, frozen=True):
     """Why it is paused."""
     elicitation: Question | None = None
     link: str = ""
-    """A URL where a person can view it and decide."""
+    """A URL where someone can view it and decide."""
 
 
 class Offered(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ def execute(server: Server, playbook: Playbook, given: dict[str, Any]) -> Progra
     """Return the result of an execution once it has ended. Raise `EffectFailed` if it failed."""
     about = playbook.metadata
     wanted = {"playbook_id": about["playbook_id"], "input_values": given}
-    # With a key the server starts it only once, so no person has to be asked whether it happened.
+    # With a key the server starts it only once, so nobody has to be asked whether it happened.
     how = {"key_at": KEY, "idempotent": True} if about["keyed"] else {}
     now = _execution((yield from server.tool(EXECUTE, wanted, **how)), server)
     warned = False

@@ -268,7 +268,7 @@ def load(machine: Machine, frame: Frame, name: str) -> bool:
 
 
 def _sees(machine: Machine, frame: Frame, text: str) -> bool:
-    """Whether the text is already in the frame's context: this frame, or one below it, wrote or loaded it."""
+    """Whether the text is already in the frame's context: this frame, or a frame below it, wrote or loaded it."""
     if frame.kind not in ("listing", "react"):
         return True
     forms = {text[: prompts.MOST_LOADED], prompts.shown(text)[1:-1][: prompts.MOST_LOADED]}
@@ -354,7 +354,7 @@ def _failure(frame: Frame) -> str:
 
 
 def _check_triggers(machine: Machine, frame: Frame) -> Program[None]:
-    """Ask once about the semantic triggers, because the reply did not check the triggers everywhere."""
+    """Ask the model once about the semantic triggers, because the reply did not check the triggers everywhere."""
     view = machine.view(frame)
     if not view.semantic:
         return

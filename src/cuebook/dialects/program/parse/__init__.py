@@ -90,7 +90,10 @@ class _Reading:
             if agent.name in agents:
                 other = agents[agent.name].line
                 self._error(
-                    part.line, f"There are two agents named '{agent.name}'.", f"The other is on line {other}.", "TWICE"
+                    part.line,
+                    f"There are two agents named '{agent.name}'.",
+                    f"The other agent is on line {other}.",
+                    "TWICE",
                 )
             agents[agent.name] = agent
         if not agents:
@@ -141,7 +144,9 @@ class _Reading:
         for playbook in [*self._of_python(code.blocks), *below]:
             if playbook.name in playbooks:
                 message = f"'{name}' has two playbooks named '{playbook.name}'."
-                self._error(playbook.line, message, f"The other is on line {playbooks[playbook.name].line}.", "TWICE")
+                self._error(
+                    playbook.line, message, f"The other playbook is on line {playbooks[playbook.name].line}.", "TWICE"
+                )
             playbooks[playbook.name] = playbook
         for fence in code.public:
             playbooks = _published(fence, playbooks, self._errors, self._warnings)
@@ -229,7 +234,7 @@ class _Reading:
 
 
 def _without_code(parts: list[Part], code: _Code, *, inside: bool) -> Iterator[Part]:
-    """Yield the parts of a text without the blocks that define something, which are collected in `code`. Other blocks
+    """Yield the parts of the text without the blocks that define something, which are collected in `code`. Other blocks
     inside a playbook are examples."""
     for part in parts:
         if isinstance(part, Fence) and part.info.lower() == _PUBLIC:
@@ -274,7 +279,7 @@ def _published(
         name, line = _field(one, "name"), fence.number + one.line
         playbook = found.get(name)
         if playbook is None:
-            message = f"public.json names '{name}', which is not a playbook of this agent."
+            message = f"public.json lists '{name}', which is not a playbook of this agent."
             warnings.append(Problem(message, line, meant(name, playbooks), "PUBLIC_JSON"))
             continue
         metadata = {"public": True, **playbook.metadata}

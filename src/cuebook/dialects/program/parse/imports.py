@@ -1,6 +1,7 @@
 """Replaces `!import path` with the text of another file, indented like the line. The caller reads the files.
 
-A run stores a single text, so imports are resolved before it starts. A text with unresolved imports cannot be parsed.
+A run stores the program as a single string, so imports are resolved before it starts. A program with unresolved imports
+cannot be parsed.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 def unread(text: str) -> list[Problem]:
-    """The problems in a text that still has imports."""
+    """The problems in a program that still has imports."""
     if _WORD not in text:
         return []
     fix = "Run the program from its file, or replace the line with the text of that file."

@@ -83,10 +83,10 @@ def steps_of(parts: list[Part]) -> Steps:
         step = line_of(item.text, item.line)
         if step is None:
             fix = "Number it as 02:EXE, or write it on the line of the step."
-            message = "This has no number, so it counts as part of the previous step."
+            message = "This item has no number, so it counts as part of the previous step."
             if _OTHER_CODE.match(item.text):
                 fix = "The codes are EXE, TNK, QUE, CND, JMP, CHK, RET and YLD."
-                message = "This has a number but no three-letter code, so it counts as part of the previous step."
+                message = "This item has a number but no three-letter code, so it counts as part of the previous step."
             warnings.append(Problem(message, item.line, fix, "UNNUMBERED_STEP"))
             more.setdefault(len(lines) - 1, []).append(f"- {item.text}")
             continue
@@ -101,7 +101,7 @@ def _half_numbered(items: list[Item]) -> list[Problem]:
     """Report a first step without a number: the mistake would be hard to find."""
     if not any(_STEP.fullmatch(item.text) for item in items):
         return []
-    message = "This has no number, but a later step has one, so none of the steps can be run."
+    message = "This item has no number, but a later step has one, so none of the steps can be run."
     return [Problem(message, items[0].line, "Number it as 01:EXE.", "UNNUMBERED_STEP")]
 
 

@@ -31,7 +31,7 @@ def is_python(fence: Fence) -> bool:
 
 
 def declares_playbooks(fence: Fence) -> bool:
-    """Whether a block has a function that is a playbook. A block without one may be an example."""
+    """Whether a block has a function that is a playbook. A block without such a function may be an example."""
     return any(line.startswith(f"@{DECORATOR}") for line in fence.text.split("\n"))
 
 

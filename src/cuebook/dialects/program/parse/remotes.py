@@ -40,8 +40,8 @@ Wrong: TypeAlias = Callable[[str, str, str], None]
 def remote_of(
     metadata: Mapping[str, Any], parts: Sequence[Part], line: int, errors: list[Problem], warnings: list[Problem]
 ) -> Remote | None:
-    """Parse the configuration of a remote agent. Return None for a local one. `parts` contains the metadata, and `line`
-    is the agent's."""
+    """Parse the configuration of a remote agent. Return None for a local agent. `parts` contains the metadata, and
+    `line` is the agent's."""
 
     def wrong(field: str, message: str, fix: str) -> None:
         errors.append(Problem(message, _line_of(field, parts, line), fix, "REMOTE"))
@@ -170,7 +170,7 @@ def _shape(kind: str, form: str, auth: Mapping[str, Any], wrong: Wrong) -> tuple
 
 
 def _handle(named: Any) -> str:
-    """The handle of a secret; empty if the value is not a reference to one."""
+    """The handle of a secret; empty if the value is not a reference to a secret."""
     if not isinstance(named, str):
         return ""
     variable = _VARIABLE.fullmatch(named.strip())

@@ -80,7 +80,7 @@ def name_of(title: str) -> str:
 
 
 def params_of(text: str) -> tuple[Param, ...]:
-    """Parse a list of parameters. Raise `Unreadable` if it is not one."""
+    """Parse a list of parameters. Raise `Unreadable` if it is invalid."""
     params: dict[str, Param] = {}
     for piece in _split(text, ","):
         if not piece.strip() and not params:

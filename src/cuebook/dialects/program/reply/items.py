@@ -112,7 +112,7 @@ class YieldCheck(Item, frozen=True):
 
 
 class What(Item, frozen=True):
-    """`what? ...`: the model met something that the listing does not provide for."""
+    """`what? ...`: the model encountered something that the listing does not provide for."""
 
     text: str = ""
 

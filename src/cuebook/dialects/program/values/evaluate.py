@@ -37,7 +37,7 @@ from cuebook.dialects.program.values.expressions import (
 _LARGEST = 1_000_000
 """The maximum number of items or characters of a computed value."""
 _LARGEST_WITHIN = 5_000_000
-"""The maximum number of items and characters in all nested lists and tables, counting repeated ones each time."""
+"""The maximum number of items and characters in all nested lists and tables, with repeated values counted each time."""
 _DEEPEST = 100
 """The deepest nesting of lists and tables."""
 _MOST_BITS = 4096
@@ -241,14 +241,15 @@ def _computed(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _bounded(value: Any) -> Any:
-    """Return the value. Raise `NotComputable` if it is larger than it looks: a list can contain another one many times."""
+    """Return the value. Raise `NotComputable` if it is larger than it looks: a list can contain another list many
+    times."""
     if _weight(value, {}, 0) > _LARGEST_WITHIN:
         raise NotComputable("the result is too large")
     return value
 
 
 def _weight(value: Any, known: dict[int, int], depth: int) -> int:
-    """The number of items and characters, with repeated ones counted each time but traversed only once."""
+    """The number of items and characters, with repeated values counted each time but traversed only once."""
     if isinstance(value, str):
         return len(value)
     if not isinstance(value, (list, dict)):

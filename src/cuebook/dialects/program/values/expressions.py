@@ -179,7 +179,7 @@ class _Reader:
         if found is None:
             at = len(self._text) - len(self._text[self._end :].lstrip())
             quote = self._text[at : at + 1] in ("'", '"')
-            raise ExpressionError("this string is not closed" if quote else "this is not expected here", at)
+            raise ExpressionError("this string is not closed" if quote else "unexpected token", at)
         self.kind = found.lastgroup or "end"
         self.value = found[self.kind]
         self.at, self._end = found.start(self.kind), found.end()
@@ -385,12 +385,12 @@ def _number(written: str, at: int) -> int | float:
 
 
 def expression_of(text: str, at: int = 0) -> Expression:
-    """Parse the text from `at` to its end as a value. Raise `ExpressionError` if it is not one."""
+    """Parse the text from `at` to its end as a value. Raise `ExpressionError` if it is not a value."""
     try:
         reader = _Reader(text, at)
         found = reader.expression()
         if reader.kind != "end":
-            raise ExpressionError("this is not expected here", reader.at)
+            raise ExpressionError("unexpected token", reader.at)
     except ExpressionError:
         words = text[at:].strip()
         if _WORDS.match(words) and not _CALLED.search(words):
@@ -406,7 +406,7 @@ def call_of(text: str, at: int = 0) -> CallOf:
         raise reader.error("the name of a playbook")
     found = reader.expression()
     if reader.kind != "end":
-        raise ExpressionError("this is not expected here", reader.at)
+        raise ExpressionError("unexpected token", reader.at)
     if not isinstance(found, CallOf):
         raise ExpressionError("this is not a call", at)
     return found
@@ -422,7 +422,7 @@ def arguments_of(text: str, at: int) -> tuple[Expression, ...]:
             reader.expect("]")
             break
     if reader.kind != "end":
-        raise ExpressionError("this is not expected here", reader.at)
+        raise ExpressionError("unexpected token", reader.at)
     return tuple(items)
 
 

@@ -118,7 +118,7 @@ def _found(text: str) -> Iterator[Placeholder | int]:
 
 
 def _end(text: str, at: int) -> int:
-    """The offset of the brace that closes the one before `at`; 0 if there is none, or it is too far away."""
+    """The offset of the brace that closes the brace before `at`; 0 if there is none, or it is too far away."""
     line = text.find("\n", at, at + _LONGEST)
     last = text.rfind("}", at, line if line >= 0 else at + _LONGEST)
     depth = 1

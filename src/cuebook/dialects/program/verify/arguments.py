@@ -92,8 +92,8 @@ def number_of(text: str) -> str:
 
 
 def state_of(given: GivenState) -> State | None:
-    """Convert a mapping, which contains the variables by name or the fields of a `State`. An empty one means that nothing
-    is known."""
+    """Convert a mapping, which contains the variables by name or the fields of a `State`. An empty mapping means that
+    nothing is known."""
     if given is None or isinstance(given, State):
         return given
     if not isinstance(given.get("variables"), Mapping) or not set(given) <= _FIELDS | _BESIDE:

@@ -275,7 +275,7 @@ class Path:
         return sorted({node % size for node in ahead if node != END and self.listing.line_at(node).code == "YLD"})
 
     def listed_target(self) -> Target | None:
-        """The target of the current YLD line; None if this is not one, or it has no target."""
+        """The target of the current YLD line; None if it is not a YLD line or has no target."""
         found = self.listing.yields[self._index] if self.at_yield and self._index is not None else None
         return found.target if found else None
 

@@ -74,7 +74,7 @@ class Scope:
         self.set: dict[str, Any] = {}
         """The variables that this reply has set."""
         self.awaited: set[str] = set(state.awaited)
-        """Variables that get the result of a call which has not run yet."""
+        """Variables that receive the result of a call that has not run yet."""
         self._types = {name: type for name, type in state.types.items() if type}
         self._artifacts = dict(state.artifacts or {})
         self.needed: list[str] = []
@@ -262,7 +262,7 @@ class Scope:
         if item.value is None:
             return item, None, []
         if isinstance(item.value, Ref) and is_error(self.variables.get(item.value.name)):
-            return item, self.variables[item.value.name], []  # the call fails in the same way as the one before
+            return item, self.variables[item.value.name], []  # the call fails in the same way as the call before
         remarks = self.used(item.value)
         value, more = self._fitted(item.value, self._listing.returns, f"the result of {self._listing.name}", "Q2")
         try:

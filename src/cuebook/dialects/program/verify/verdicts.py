@@ -77,7 +77,7 @@ class State(msgspec.Struct, frozen=True):
     agents: tuple[str, ...] | None = None
     """The agents that may be waited for."""
     playbooks: dict[str, Signature] | None = None
-    """The playbooks that may be called: the agent's own by name, public ones of others as `Agent.Name`."""
+    """The playbooks that may be called: the agent's own by name, public playbooks of others as `Agent.Name`."""
     triggers: dict[str, KnownTrigger] | None = None
     """By id, as in `Refund:T1`; triggers of another agent as `Desk.Refund:T1`."""
     held: dict[str, bool] | None = None
@@ -99,7 +99,7 @@ class State(msgspec.Struct, frozen=True):
     loops: dict[str, int] = {}
     """The index of the current item, by the line of a `For each`."""
     awaited: tuple[str, ...] = ()
-    """Variables that get the result of a queued call."""
+    """Variables that receive the result of a queued call."""
     heard: bool | None = None
     """Whether there is input that the listing did not compute, such as a message from the user. None if unknown."""
 
@@ -127,7 +127,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class CheckTriggers(msgspec.Struct, frozen=True, tag=True, tag_field="item"):
-    """The reply did not check the triggers here: check the computable ones, and ask a model about the rest."""
+    """The reply did not check the triggers here: check the computable triggers, and ask a model about the rest."""
 
 
 class LoadContent(msgspec.Struct, frozen=True, tag=True, tag_field="item"):

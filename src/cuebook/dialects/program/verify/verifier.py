@@ -199,7 +199,7 @@ class Verifier:
 
     def _add(self, verdict: Verdict, *, leaving: bool, position: Position | None = None) -> None:
         """Add a verdict. A refusal lists the lines that the next reply may begin with, from `position` if it is not the
-        current one."""
+        current position."""
         if verdict.policy == "R":
             self._resumes_at = position or self._path.refused(tuple(self._pending), leaving=leaving)
             resumed = self._listing.resumes(self._resumes_at, self._expect.ways)
@@ -681,7 +681,7 @@ class Verifier:
             self._say("C13", "R", "Nothing has changed since the last reply.", item)
 
     def _digest(self, position: Position) -> str:
-        """A digest of the frame's position and knowledge. Two replies in a row must not end with the same one."""
+        """A digest of the frame's position and knowledge. Two replies in a row must not end with the same digest."""
         if self._state.variables is None:
             return ""
         known = [self._listing.name, position.line, position.status, self._scope.variables, self._state.inbox]

@@ -60,7 +60,7 @@ _MOST_LISTINGS = 64
 
 
 def _listing(given: _Arguments) -> Listing:
-    """The listing of a watch. Recent ones are cached: a playbook is executed in many turns."""
+    """The listing of a watch. Recent listings are cached: a playbook is executed in many turns."""
     key = msgspec.json.encode(msgspec.structs.replace(given, position=None, state=State()))
     found = _listings.pop(key, None) or Listing(
         given.name,
@@ -158,7 +158,7 @@ _kept: OrderedDict[int, _Verified] = OrderedDict()
 """By the identity of the question. The entry keeps the question alive, so no other object can have the same identity.
 """
 _MOST_KEPT = 64
-"""The maximum number of results that wait for their caller. Those of stopped runs are never fetched."""
+"""The maximum number of results that wait for their caller. The results of stopped runs are never fetched."""
 
 
 def verdicts_of(arguments: dict[str, Any], text: str) -> Verdicts | None:
