@@ -173,7 +173,7 @@ class Gate:
             secrets=lambda: self._vault.resolve_uses(uses),
             limits=limits,
             ruling=_recorded(ruling, digest if approved else ""),
-            # Only what was approved can have changed since; other details are determined again when it is performed.
+            # Only what the approval is bound to is checked again; everything else is resolved when it is performed.
             still=(lambda: self._still(effect, case, limits, digest)) if approved and description.bound else None,
         )
 
@@ -387,7 +387,7 @@ class Gate:
     def _always(
         self, actions: Sequence[Action], ruling: Ruling, policies: Sequence[Policy], overrides: Sequence[Override]
     ) -> tuple[tuple[str, str], ...]:
-        """The overrides, by domain and pattern, that together with the existing ones would allow exactly these actions;
+        """The overrides, by domain and pattern, that together with existing overrides would allow exactly these actions;
         empty if there are none.
         """
         asked = dict.fromkeys(reason.action for reason in ruling.reasons if reason.decision == "ask")

@@ -1,4 +1,4 @@
-"""Limits for performing an effect: the configured ones, or those that the effect requests, up to the ceiling."""
+"""Limits for performing an effect: the configured limits, or the limits that the effect requests, up to a maximum."""
 
 from __future__ import annotations
 

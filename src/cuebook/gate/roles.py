@@ -58,12 +58,12 @@ class Principal(msgspec.Struct, frozen=True):
             has = ", ".join(sorted(self.roles)) or "no role"
             raise NotAllowed(
                 f"{self.name} may not {what}: this requires the role {role}, and {self.name} has {has}.",
-                fix=f"Ask someone with that role, or an admin to run `cuebook users grant {self.name} --role {role}`.",
+                fix=f"Ask someone with that role, or ask an admin to run `cuebook users grant {self.name} --role {role}`.",
             )
 
 
 def check_may_cancel(who: Principal, rule: str, owner: str) -> None:
-    """Raises `NotAllowed` if the policy's rule does not let this user cancel a run of this owner."""
+    """Raises `NotAllowed` if the policy's rule does not let this user cancel this owner's runs."""
     what = "cancel runs"
     if rule == "approver":
         who.require("approver", f"{what} here")

@@ -71,7 +71,7 @@ class Learner(Protocol):
 
 
 def is_direct(handle: str) -> bool:
-    """Whether this is a handle, as opposed to the name of one."""
+    """Whether this is a handle, as opposed to a name for a handle."""
     kind, colon, _ = handle.partition(":")
     return bool(colon) and kind in KINDS
 
@@ -263,7 +263,7 @@ class Vault:
         if len(found.strip()) < SHORTEST:
             return SecretTooShort(
                 f"The value of the secret {direct} has fewer than {SHORTEST} characters.",
-                fix="Use a longer one. A value this short cannot be masked in records and logs.",
+                fix="Use a longer value. A value this short cannot be masked in records and logs.",
             )
         if self._redactor is not None:
             self._redactor.add(direct, found)

@@ -8,7 +8,7 @@ from cuebook.kernel.ports import Call
 
 
 class MessagePerformer:
-    """A message reaches everyone who watches the run as soon as it is recorded."""
+    """A message reaches everyone who is watching the run as soon as it is recorded."""
 
     async def perform(self, effect: Send, call: Call) -> Done:
         return Done()

@@ -346,7 +346,7 @@ def _unknown_scheme(source: str) -> Failed:
 
 
 def _files(root: Path) -> Iterator[str]:
-    """The paths below the root, without hidden ones."""
+    """The paths below the root, without hidden files and folders."""
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):

@@ -43,7 +43,7 @@ class Opinion(msgspec.Struct, frozen=True):
     decision: Decision | None
     """None if it has no opinion."""
     counts: bool
-    """False if it allows but comes from a layer that may not allow."""
+    """False if it allows the action but comes from a layer that can only restrict."""
     rules: tuple[Rule, ...] = ()
     """The rules behind it."""
 

@@ -332,7 +332,7 @@ _PATTERNS: dict[tuple[str, str], Callable[[Any], str]] = {
     ("egress", ""): _address,
     ("files", ""): _path,
 }
-"""The check of a pattern, by table and list, where not every string is valid."""
+"""The functions that check patterns, by table and list. Elsewhere, every string is a valid pattern."""
 
 
 def _decision(value: Any) -> Decision:

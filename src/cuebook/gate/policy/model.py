@@ -65,7 +65,7 @@ class Rules(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 
 class ApprovalWishes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The approval settings of one file. Those that it does not mention are `UNSET`."""
+    """The approval settings of one file. Settings that it does not mention are `UNSET`."""
 
     expires_after: float | UnsetType | None = UNSET
     on_expiry: OnExpiry | UnsetType = UNSET

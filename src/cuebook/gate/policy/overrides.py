@@ -1,4 +1,4 @@
-"""The patterns of overrides, which always allow an action. They must be narrow: wider ones belong in a policy file."""
+"""The patterns of overrides, which always allow an action. They must be narrow: wider patterns belong in a policy file."""
 
 from __future__ import annotations
 

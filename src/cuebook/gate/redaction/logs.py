@@ -1,4 +1,4 @@
-"""Keeps secrets out of logs: ours, and those of the libraries that performers use."""
+"""Keeps secrets out of our own logs and the logs of libraries that performers use."""
 
 from __future__ import annotations
 

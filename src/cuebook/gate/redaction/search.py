@@ -8,7 +8,7 @@ from cuebook.gate.redaction.encodings import Form, Node
 
 
 def beginning_of(forms: list[Form], ahead: int) -> re.Pattern[str]:
-    """Matches wherever a form may begin, judged by the next `ahead` characters; also where the text ends earlier."""
+    """Matches wherever a form may begin, judged by the next `ahead` characters; or where the text ends before that."""
     return re.compile(_pattern(_tree(forms, ahead), top=True))
 
 

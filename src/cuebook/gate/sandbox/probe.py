@@ -43,7 +43,7 @@ attempt("reading files outside", lambda: open(outside).close())
 attempt("-", lambda: open(outside + ".new", "w").close())
 attempt("-", lambda: os.chmod(outside, 0o640))
 attempt("network access", connect)
-attempt("seeing that files outside exist", lambda: os.stat(outside))
+attempt("finding out which files exist outside", lambda: os.stat(outside))
 print(json.dumps(done))
 """
 
@@ -137,7 +137,7 @@ def _verdict(name: str, done: set[str]) -> Probe:
 
 
 _CHMOD = "changing permissions of files outside by commands with write access"
-_LESSER = (_CHMOD, "seeing that files outside exist")
+_LESSER = (_CHMOD, "finding out which files exist outside")
 
 
 def _listed(names: list[str]) -> str:

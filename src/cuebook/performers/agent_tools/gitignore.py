@@ -35,7 +35,7 @@ class _Group(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The rules that apply in a folder: its own take precedence over those of the folders above it."""
+    """The rules that apply in a folder: its own rules take precedence over the rules of the folders above it."""
 
     folder: str = ""
     """The folder of the file, below the workspace, with a trailing slash; empty for the workspace itself."""

@@ -153,7 +153,7 @@ class Running:
     """A running process and its streams. Closing it kills everything that the process started."""
 
     def __init__(self, process: Confined, stdin: bytes, most: int, *, ends: bool = False) -> None:
-        """With `ends`, the end of a long output is kept as well as its beginning."""
+        """With `ends`, the end of long output is kept as well as its beginning."""
         self.process = process
         self._input = Feeding(process.stdin, stdin)
         self.stdout: Keeping = KeepingEnds(process.stdout, most) if ends else Keeping(process.stdout, most)

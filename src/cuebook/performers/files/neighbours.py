@@ -1,5 +1,5 @@
-"""Reads files next to a playbook, for playbooks that import them, and suggests names for missing ones. It knows nothing
-about playbooks.
+"""Reads files next to a playbook, for playbooks that import them, and suggests names for missing files. It does not
+interpret playbooks.
 """
 
 from __future__ import annotations

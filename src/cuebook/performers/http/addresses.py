@@ -94,7 +94,7 @@ def parse_url(given: str) -> Url:
         _refuse(given, "has no scheme", "Begin it with https://.")
     scheme = found[1].lower()
     if scheme not in _DEFAULT_PORTS:
-        _refuse(given, f"has the scheme '{scheme}'", "Only http and https can be requested.")
+        _refuse(given, f"has the scheme '{scheme}'", "Use http or https.")
     rest = given[found.end() :]
     if not rest.startswith("//"):
         _refuse(given, "has no // after its scheme", f"Begin it with {scheme}://.")

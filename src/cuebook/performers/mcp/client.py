@@ -35,7 +35,7 @@ Granted = Callable[[str, str], Awaitable[bool]]
 
 START_SECONDS = 30.0
 SERVER_LIMITS = Limits(cpu_seconds=3_600, memory=4 << 30)
-"""A server lives as long as this process, so its limits are higher than those of one command."""
+"""A server runs as long as this process, so its limits are higher than a command's."""
 
 
 async def nothing_granted(subject: str, digest: str) -> bool:
@@ -166,7 +166,7 @@ class McpTools:
         return await asyncio.to_thread(launch, self.server, self._workspace, self._sandbox.name)
 
     async def _known(self, launch: Launch, seconds: float | None) -> tuple[Connection, dict[str, Listed]] | Failed:
-        """The connection and its tools. A dead connection is replaced by a new one, once."""
+        """The connection and its tools. A dead connection is replaced once."""
         clock = asyncio.get_running_loop().time
         allowed = self._start_seconds if seconds is None else min(seconds, self._start_seconds)
         end = clock() + allowed

@@ -83,7 +83,7 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """Whether it is usable: opening or open, and not ended."""
+        """Whether it is usable: opening or open, but not closed."""
         return not (self._keeper.done() or self._stopping.is_set() or self._transport.closed.is_set())
 
     async def ready(self, seconds: float, allowed: float) -> Failed | None:

@@ -60,7 +60,7 @@ class Measure:
 
 
 class Sieve:
-    """A stream of incoming messages without the unnecessary ones. A flood ends it."""
+    """A stream of incoming messages that drops unnecessary messages. A flood closes it."""
 
     def __init__(self, inner: Any, measure: Measure, flooded: Callable[[], object]) -> None:
         self._inner = inner

@@ -42,7 +42,7 @@ class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
     secret_headers: Mapping[str, str] = {}
     """Headers whose values are secrets, by handle."""
     forms: Mapping[str, str] = {}
-    """The text around the secret of a header, as in `Bearer {}`, by the header's name."""
+    """The text around a header's secret, as in `Bearer {}`, by the header's name."""
     trusted: bool = False
     """Whether its claims that a tool only reads, or may be repeated, are trusted."""
     network: bool = False
@@ -94,7 +94,7 @@ class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """The command that starting a server would run, as it is now."""
+    """The command that would start a server, as it is now."""
 
     argv: tuple[str, ...]
     """With the full path of the program, so that exactly what was seen is started."""
@@ -151,7 +151,7 @@ def _program(command: tuple[str, ...], cwd: str, env: Mapping[str, str]) -> str:
 
 
 def _script(command: tuple[str, ...], program: str, cwd: str) -> tuple[str, ...]:
-    """The files named by a command whose content decides what it does: the program, the file that an interpreter runs,
+    """The files in a command whose content decides what the command does: the program, the file that an interpreter runs,
     and code among the arguments. Data files are left out, because a server may write them.
     """
     if not program:

@@ -56,7 +56,7 @@ class Choice(msgspec.Struct, frozen=True):
     """Whether the answer is text; otherwise it is a value that follows the request's schema."""
 
     def read(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
-        """The answer or the call. Incomplete JSON is returned as it is."""
+        """The answer or the call. Incomplete JSON is returned unchanged."""
         try:
             value = msgspec.json.decode(text)
         except msgspec.DecodeError:

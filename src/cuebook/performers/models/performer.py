@@ -217,7 +217,7 @@ class ModelPerformer:
         self._refused.add(_schema_of(resolved, request))
         call.warn(
             "schema_refused",
-            f"{resolved.name} does not enforce the step's schema, so the prompt asks it to follow it; the reply is"
+            f"{resolved.name} does not enforce the step's schema, so the prompt asks for it instead; the reply is"
             f" checked anyway. {masked(error.message, self._providers.secrets())[:500]}",
         )
         return unconstrained(request)
@@ -283,7 +283,7 @@ class ModelPerformer:
         return estimate_request(request)
 
     async def _counted(self, request: Request, resolved: Resolved, text: str) -> Tokens:
-        """The estimated usage if the provider did not report it, or could not because it was stopped."""
+        """Estimates the usage if the provider did not report it, perhaps because it was stopped."""
         size = await self._size(request, resolved)
         if isinstance(resolved.answers, Counts):
             return Tokens(size.likely, await resolved.answers.count_text(text))

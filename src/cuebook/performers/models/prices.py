@@ -151,7 +151,7 @@ class Prices:
 
     The user's file is TOML or JSON: a table `models` whose names are `provider/model`, where `*` is allowed, and whose
     values set `input`, `output`, `cached` and `written` in dollars per million tokens, and `window` and `max_output` in
-    tokens. The first name that matches wins; its fields override those of the snapshot.
+    tokens. The first name that matches wins; its fields override the snapshot's.
     """
 
     def __init__(self, override: Path | str | None = None) -> None:

@@ -52,7 +52,7 @@ class MissingPackage(BadInput):
 
 
 class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A provider that a user adds, or settings that replace those of a built-in one."""
+    """A provider that the user adds, or settings that replace those of a built-in provider."""
 
     base_url: str
     key: str | None = None
@@ -136,7 +136,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 class Providers:
-    """All providers: the embedded model, the built-in ones, those a user configured, and models passed as objects.
+    """All providers: the embedded model, built-in providers, providers from the configuration, and models passed as objects.
 
     `models` maps a provider's name to an object that answers for all of its models.
     """

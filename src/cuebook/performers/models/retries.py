@@ -31,7 +31,7 @@ class Retries(msgspec.Struct, frozen=True):
     ceiling: float = 60.0
 
     def wait(self, retry: int, asked: float | None, draw: Callable[[], float]) -> float:
-        """Seconds before the given retry (0 is the first), at least as long as the provider asked for."""
+        """Seconds to wait before the given retry (0 is the first), at least as long as the provider asked for."""
         backoff = min(self.ceiling, self.first * 2.0**retry)
         jittered = backoff * (0.5 + draw() / 2)
         return max(jittered, asked or 0.0)

@@ -55,7 +55,7 @@ class Says(msgspec.Struct, frozen=True):
     drop_after: int | None = None
     """The stream breaks off after this many characters."""
     wait_for: asyncio.Event | None = None
-    """The reply waits until this is set."""
+    """The event that the reply waits for."""
     pause_at: int | None = None
     """With `wait_for`: the reply waits after this many characters instead of at the beginning."""
 

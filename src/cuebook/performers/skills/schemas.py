@@ -1,4 +1,4 @@
-"""Helpers to declare the parameters of skills' tools, in addition to those of the agent tools."""
+"""Helpers to declare the parameters of skills' tools, in addition to the helpers of the agent tools."""
 
 from __future__ import annotations
 

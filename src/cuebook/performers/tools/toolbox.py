@@ -182,8 +182,8 @@ class Toolbox:
         return outcome
 
     async def specs(self, pattern: str = "*", server: ServerSpec | None = None) -> list[ToolSpec] | Failed:
-        """The tools whose names match, as a model sees them: those of a server that a playbook brings, or all others. A
-        server that is not approved has none.
+        """The tools whose names match, as a model sees them: the tools of a playbook's server, or all others. A server that
+        is not approved has none.
         """
         if server is not None:
             return await self._specs_of(server, pattern)

@@ -264,7 +264,7 @@ class _Writing:
 
 
 def _shape(schema: dict[str, Any]) -> str:
-    """The keywords that determine the values: literals, a type (also an implied one), or alternatives."""
+    """The keywords that determine the values: literals, an explicit or implied type, or alternatives."""
     if "enum" in schema or "const" in schema:
         return "literals"
     if "type" in schema:

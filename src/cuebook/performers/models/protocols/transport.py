@@ -250,7 +250,7 @@ def _kind(status: int | None, words: tuple[str, ...], text: str) -> ErrorKind:
     if any(phrase in text.lower() for phrase in _TOO_LONG) and status in (None, 200, 400, 413):
         return "context_length"
     named = [_BY_WORD[word] for word in words if word in _BY_WORD]
-    # A precise code beats the status (429 is also sent for an empty account), a vague one does not.
+    # A precise code takes precedence over the status (429 is also sent for an empty account); a vague code does not.
     precise = [kind for kind in named if kind not in ("bad_request", "server")]
     if precise:
         return precise[0]

@@ -22,7 +22,7 @@ def _get(path: str, query: dict[str, Any], *keep: str, at: str = "") -> tuple[Re
 
 def _sql(statement: str, *keep: str) -> tuple[Request, ...]:
     auth = (Auth("Authorization", _PASSWORD, "Basic {}", user=_USER),)
-    # The line break ends a comment that the statement may end in.
+    # The line break terminates a comment at the end of the statement, if there is one.
     body = Filled(f"{statement}\nFORMAT JSONEachRow")
     query, answer = {"output_format_pretty_row_numbers": 0}, Answer("lines", keep=keep)
     return (Request("POST", _SQL, query=query, auth=auth, body=body, answer=answer),)
