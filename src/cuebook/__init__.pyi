@@ -1,4 +1,4 @@
-# What `__getattr__` finds, for type checkers.
+# The names that `__getattr__` provides, for type checkers.
 from cuebook.dialects.presentation.projection import ProgramRun, Said
 from cuebook.surfaces.python.api import (
     Artifact,

@@ -95,7 +95,7 @@ def test_a_webhook_that_does_not_answer_is_asked_about_and_a_repetition_finishes
     assert release.cli.call(*release.begin).code == 3
     ran = release.cli.call("decide", release.run, "approve")
     assert ran.code == 3
-    assert "Ask the operator of the webhook to remove it." in ran.err
+    assert "Ask the webhook's operator to remove the announcement." in ran.err
     assert release.cli.call("decide", release.run, "repeat").code == 0
     release.assert_released_once()
     steps = {step["step"]: step for step in release.cli.call("audit", release.run, "--json").object["steps"]}
@@ -241,8 +241,8 @@ def assert_in_doubt(release: Release, step: str, part: str, what: str) -> None:
     assert ran.code == 3
     assert f"\nnext: cuebook decide {release.run} repeat|stop\n" in ran.err
     shape = {
-        "command": '{"exit_code": 0, "stdout": "what it wrote"}',
-        "request": '{"status": 200, "body": "what was answered"}',
+        "command": '{"exit_code": 0, "stdout": "what it printed"}',
+        "request": '{"status": 200, "body": "what the server answered"}',
     }
     assert f"\nif done: cuebook decide {release.run} done --outcome '{shape[part]}'\n" in ran.err
     assert "\nstatus: in doubt\n" in ran.err
@@ -290,7 +290,7 @@ def test_make_release_does_all_of_it_and_leaves_nothing_behind(cli: CommandLine,
     ran = make(cli, "release", "DECISION=approve")
     assert ran.code == 0, ran.err
     assert "output of diff:" in ran.err
-    tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition("==> What the webhook has accepted\n")
+    tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition("==> Announcements that the webhook accepted\n")
     assert tags.count(f"v1.2.0          {SUMMARY}") == 1
     (line,) = accepted.splitlines()
     assert json.loads(line)["tag"] == "v1.2.0"
@@ -319,7 +319,7 @@ def test_make_release_continues_after_an_interruption(cli: CommandLine, server: 
     ran = made(cli, began[0])
     assert "continues where it stopped" in ran.err
     assert "==> cuebook resume " in ran.out
-    tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition("==> What the webhook has accepted\n")
+    tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition("==> Announcements that the webhook accepted\n")
     assert tags.count(f"v1.2.0          {SUMMARY}") == 1
     assert len(accepted.splitlines()) == 1
 
@@ -327,10 +327,10 @@ def test_make_release_continues_after_an_interruption(cli: CommandLine, server: 
 def test_make_release_that_is_denied_tags_nothing(cli: CommandLine, server: ModelServer) -> None:
     server.script = lambda request: json.dumps({"summary": SUMMARY})
     ran = make(cli, "release", "DECISION=deny")
-    tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition("==> What the webhook has accepted\n")
+    tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition("==> Announcements that the webhook accepted\n")
     assert (ran.code, "v1.2.0" in tags) == (0, False)
     assert (
-        accepted == "nothing\nIt was denied, as requested: the release is cancelled, and nothing was tagged or sent.\n"
+        accepted == "nothing\nThe release was denied, as requested: it is cancelled, and nothing was tagged or sent.\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""Configuration: the user's `cuebook.toml`, then the project's, then the environment, then flags; later ones win.
+"""Configuration: the user's `cuebook.toml`, then the project's, then the environment, then flags; later sources win.
 
 Every value remembers where it came from. Nothing here calls a provider, opens a store or stores a key.
 """

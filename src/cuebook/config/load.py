@@ -1,4 +1,4 @@
-"""Loads the configuration: built-in values, then the files, the environment and the flags; later ones win."""
+"""Loads the configuration: built-in values, then the files, the environment and the flags; later sources win."""
 
 from __future__ import annotations
 

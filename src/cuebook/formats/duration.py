@@ -1,4 +1,4 @@
-"""Durations as configuration and policy files write them: `90`, `"30m"`, `"24h"`, `"never"`."""
+"""Durations as written in configuration and policy files: `90`, `"30m"`, `"24h"`, `"never"`."""
 
 from __future__ import annotations
 

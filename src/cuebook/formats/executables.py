@@ -93,8 +93,8 @@ _BEFORE_THE_VERB: dict[str, frozenset[str]] = {
     "env": frozenset({"-u", "--unset", "-a", "--argv0"}),
     **dict.fromkeys(("terraform", "tofu"), frozenset[str]()),
 }
-"""Programs that accept these options only before their first plain argument, after which the same letters mean something
-else; each with its other options whose value is the next word.
+"""Programs that accept these options only before their first plain argument; after it, the same letters mean something
+else. Each is listed with its other options whose value is the next word.
 """
 
 
@@ -251,7 +251,7 @@ def modules_of(argv: Sequence[str]) -> list[str]:
 
 
 def _is_script(word: str | None, options: _Options) -> bool:
-    """Whether the word names a file that is not an alias of stdin."""
+    """Whether the word is the name of a file that is not an alias for stdin."""
     if word is None or word.startswith("-") or word in options.refused or not re.search(r"\w", word):
         return False
     path = normpath(word)

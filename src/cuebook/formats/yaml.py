@@ -176,7 +176,7 @@ def _explained(problem: str) -> tuple[str, str]:
 
 
 def read_yaml_or_json(text: str, is_json: bool, most: int, fix: str) -> Value:
-    """Reads YAML, or JSON if it must be JSON. Rejects input of more than `most` characters."""
+    """Reads YAML, or JSON if the file must be JSON. Rejects input of more than `most` characters."""
     if len(text) > most:
         raise Malformed(1, f"the text has more than {most:,} characters", fix)
     if is_json:

@@ -11,7 +11,7 @@ from cuebook.kernel.run import Settings
 
 UNATTENDED = "unattended"
 IN_ADVANCE = "beforehand"
-"""The senders of answers that nobody gave during the run itself."""
+"""The senders of automatic answers."""
 
 _CONFIRMED = {"yes": "yes", "y": "yes", "true": "yes", "no": "no", "n": "no", "false": "no"}
 
@@ -55,7 +55,7 @@ def advance_answer(
 
 
 def is_automatic(answer: Answer) -> bool:
-    """Whether nobody gave this answer during the run itself."""
+    """Whether this answer was given in advance or is the default in an unattended run."""
     return answer.by in (UNATTENDED, IN_ADVANCE)
 
 

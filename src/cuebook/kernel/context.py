@@ -1,7 +1,8 @@
 """Texts and contexts: a model's input, addressed by content and built by appending.
 
-A `Text` has its digest and is loaded on first use; a `Context` is a list that shares its beginning with the list it was
-built from, so adding a block takes constant time. No I/O happens here: a stored text carries the function that loads it.
+A `Text` carries its digest and is loaded on first use; a `Context` is a list that shares its beginning with the list it
+was built from, so adding a block takes constant time. No I/O happens here: a stored text carries the function that
+loads it.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class Context:
 
     @property
     def lead(self) -> Context:
-        """The longest beginning that consists only of system blocks."""
+        """The longest prefix that consists only of system blocks."""
         return self if self._lead is None else self._lead
 
     def joined(self) -> str:

@@ -21,9 +21,9 @@ _ENDING = frozenset({"in_doubt", "expired"})
 WARNED_FAILURES = 3
 """Consecutive turns with identical calls and failures after which the model is warned."""
 SAME_FAILURES = 5
-"""Consecutive turns with identical calls and failures that end the conversation."""
+"""Consecutive turns with identical calls and failures after which the conversation ends."""
 CUT_TURNS = 5
-"""Consecutive turns whose calls were all cut at the token limit that end the conversation."""
+"""Consecutive turns with only calls that were cut off at the token limit, after which the conversation ends."""
 REPAIRS = 2
 """How often a model is called again after an unusable reply."""
 

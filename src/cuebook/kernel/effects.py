@@ -411,6 +411,6 @@ class Branch(msgspec.Struct, frozen=True):
 
 
 class All(msgspec.Struct, frozen=True):
-    """Runs several effects or branches at once. Returns their outcomes in order; a failed one is a `Failed`."""
+    """Runs several effects or branches at once. Returns their outcomes in order, with `Failed` for a failure."""
 
     branches: tuple[Effect | Branch, ...]

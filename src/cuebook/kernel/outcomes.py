@@ -34,7 +34,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 SAID = "said"
-"""Key in the details of a failed model call: the part of the reply that people had already seen."""
+"""Key in the details of a failed model call: the part of the reply that users had already seen."""
 
 
 class Reply(Outcome, frozen=True):

@@ -24,7 +24,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     seconds: float = 60.0
     output: int = 32_768
-    """Bytes to keep of each stream of a command, or of a response's body."""
+    """Bytes to keep from each of a command's streams, or from a response body."""
     cpu_seconds: int = 60
     memory: int = 1 << 30
     """Bytes."""
@@ -57,7 +57,7 @@ class Confinement(msgspec.Struct, frozen=True):
     """Whether it must not change the mode, owner, times or attributes of files either. Writable paths are scratch space."""
     network: bool = False
     python: bool = False
-    """Whether it is only Python, which may then read only the system files that the standard library needs."""
+    """Whether it is only Python. If so, it may read only the system files that the standard library needs."""
     limits: Limits = Limits()
     hold: Callable[[], Awaitable[None]] = at_once
     """The program starts after this has finished, and never if it fails or this process exits. Preparations may be made
@@ -168,7 +168,7 @@ class Call(msgspec.Struct, frozen=True):
     it acts; for all others the intent is already recorded.
     """
     masked: Callable[[Any], Any] = _as_it_is
-    """Masks the secrets in a value. Mask a text before cutting it: half a secret is not recognised."""
+    """Masks the secrets in a value. Mask text before cutting it: half a secret is not recognised."""
 
     @property
     def given(self) -> float:
@@ -207,7 +207,8 @@ class Description(msgspec.Struct, frozen=True):
     preview: dict[str, str] = {}
     """Everything that an approver should see, by name."""
     bound: dict[str, Any] = {}
-    """Everything else that must be unchanged when it is performed, such as digests of files or a tool's description."""
+    """Everything else that must not have changed when it is performed, such as digests of files or a tool's
+    description."""
     trusts: tuple[Trust, ...] = ()
     """The trusts to ask for first, in this order. The consequences of each are described once it is granted."""
     seconds: float | None = None
@@ -228,7 +229,7 @@ class Outliner(Describer, Protocol):
     """A describer with a cheaper description for effects that are allowed and need neither preview nor digest."""
 
     async def outline(self, effect: Any, settings: Settings) -> Description | Failed:
-        """The description without preview and digest, with the same refusals."""
+        """The description without preview and digest, but with the same refusals."""
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -434,7 +435,7 @@ class Store(Protocol):
         """The waits that `news` returns, for everyone else: reading them changes nothing."""
 
     async def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
-        """Decides a wait, once. Raises `AlreadyAnswered`, `WaitExpired`, `WaitClosed` or `NotFound`."""
+        """Records the decision on a wait, once. Raises `AlreadyAnswered`, `WaitExpired`, `WaitClosed` or `NotFound`."""
 
     async def signal(self, signal: Signal) -> None:
         """Puts a signal into the run's inbox. A cancel also closes the run's open waits, so they can no longer be answered."""
@@ -483,7 +484,7 @@ class Store(Protocol):
         their status."""
 
     async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
-        """Runs whose id begins with a prefix; only some if there are very many."""
+        """Runs whose id begins with a prefix, up to a limit."""
 
     async def steps(self, run: str) -> list[StepRow]: ...
 
@@ -502,7 +503,7 @@ class Store(Protocol):
         """The ids of these waits."""
 
     async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:
-        """Waits whose id begins with a prefix, open ones first; only some if there are very many."""
+        """Waits whose id begins with a prefix, open waits first, up to a limit."""
 
     async def wait(self, wait: str) -> WaitRow: ...
 

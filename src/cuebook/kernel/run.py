@@ -70,7 +70,7 @@ class Totals(msgspec.Struct, gc=False):
     completed: int = 0
     failed: int = 0
     skipped: int = 0
-    """Completed playbook steps, each counted once, without sub-steps and repeated visits."""
+    """Completed playbook steps, each counted once, not counting sub-steps or repeated visits."""
     steps_done: int = 0
     """Completed visits, including sub-steps. A step budget limits this number."""
     calls: int = 0
@@ -82,7 +82,7 @@ class Totals(msgspec.Struct, gc=False):
     unknown_costs: int = 0
     """Model calls whose cost is unknown."""
     seconds: float = 0.0
-    """The time that the run was driven, without waits."""
+    """How long the run was driven, without waits."""
 
     def kept(self) -> Totals:
         """The totals of a fork at its start: the parent's progress without its cost."""

@@ -1,4 +1,4 @@
-"""Checks the decisions, values, settings and outcomes that people send to a waiting run before they are stored. Pure."""
+"""Checks the decisions, values, settings and outcomes that users send to a waiting run before they are stored. Pure."""
 
 from __future__ import annotations
 
@@ -182,8 +182,8 @@ def _only_fields(given: Mapping[str, Any], wanted: type[msgspec.Struct], what: s
 
 
 _SHAPES = {
-    "RunCommand": '{"exit_code": 0, "stdout": "what it wrote"}',
-    "SendHttp": '{"status": 200, "body": "what was answered"}',
-    "CallTool": '{"value": "what it gave"}',
+    "RunCommand": '{"exit_code": 0, "stdout": "what it printed"}',
+    "SendHttp": '{"status": 200, "body": "what the server answered"}',
+    "CallTool": '{"value": "what the tool returned"}',
 }
 _OUTCOME_OF = {"CallTool": "ToolResult", "RunCommand": "CommandResult", "SendHttp": "HttpResponse"}

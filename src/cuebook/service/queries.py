@@ -65,7 +65,7 @@ class Queries(Administration):
         return await self._store.wait(wait)
 
     def entries(self, run: str, after: int = 0) -> AsyncIterator[Entry]:
-        """The journal of a run after a record, without purged entries."""
+        """A run's journal after a given record, without purged entries."""
         return self._engine.entries(run, after)
 
     async def is_driven(self, run: str) -> bool:
@@ -180,12 +180,12 @@ class Queries(Administration):
         return Recorded(entries[:1], 0).settings, Recorded(without_void(entries), 0).settings
 
     async def inbox(self, who: Principal = Principal(), *, limit: int | None = None, offset: int = 0) -> list[WaitRow]:
-        """The waits for people, oldest first."""
+        """The waits that need someone's decision, oldest first."""
         who.require("viewer", "view runs")
         return await self._store.waits(tenant=who.tenant, kinds=FOR_PEOPLE, limit=limit, offset=offset)
 
     async def inbox_ids(self, who: Principal = Principal()) -> list[str]:
-        """The ids of all waits for people."""
+        """The ids of all waits that need someone's decision."""
         who.require("viewer", "view runs")
         return await self._store.wait_ids(who.tenant, FOR_PEOPLE)
 
@@ -246,7 +246,7 @@ class Queries(Administration):
     async def events(
         self, run: str, after: str = "0", *, follow: bool = True, who: Principal = Principal()
     ) -> AsyncIterator[Entry | TextChunk | TextReset]:
-        """Yields the events after an event id, and then new ones until the run waits or ends.
+        """Yields the events after an event id, and then new events until the run waits or ends.
 
         An id is a record number, or `number.offset` for a position in the text that the record's call streams.
         """

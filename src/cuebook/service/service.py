@@ -325,7 +325,8 @@ class Service(Queries):
         return await self._complete(row, answer, who)
 
     async def cancel(self, run: str, reason: str = "", who: Principal = Principal()) -> RunRow:
-        """Cancels a run, which then undoes what it can; a second call stops it immediately. The policy decides who may."""
+        """Cancels a run, which then undoes what it can; a second call stops it immediately. The policy decides who may
+        do so."""
         row = await self.get(run, who)
         for policy in await self._held_to(row):
             check_may_cancel(who, policy.cancel, row.owner)
@@ -395,7 +396,8 @@ class Service(Queries):
             return None
 
     async def _same(self, known: RunRow, row: RunRow, inputs: Mapping[str, Any], settings: Settings) -> RunRow:
-        """Returns the run of a key if its playbook, inputs and settings are the same. Raises `Conflict` if not."""
+        """Returns the run started with a key if its playbook, inputs and settings are the same. Raises `Conflict` if
+        not."""
         given = self._engine.redactor.value((dict(inputs), chosen_in(msgspec.to_builtins(settings))))
         async for entry in self._engine.entries(known.id):
             event = entry.event

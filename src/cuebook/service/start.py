@@ -132,7 +132,7 @@ def id_for(who: Principal, key: str) -> str:
 
 
 def check_answers(answers: Mapping[str, str | tuple[str, ...]], outline: Sequence[OutlinedStep]) -> None:
-    """Raises `BadInput` for an answer to an unknown step, to a step without a question, or that is not valid."""
+    """Raises `BadInput` for an invalid answer, or for an answer to an unknown step or to a step without a question."""
     labels = dict.fromkeys(step.label for step in outline)
     asking = [step for step in outline if step.question is not None]
     for label in answers:

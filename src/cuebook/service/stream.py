@@ -43,7 +43,7 @@ _SOONEST, _LATEST = 0.4, 2.0
 
 
 class Flow:
-    """Streaming text: the reply of one model call so far."""
+    """Streaming text: one model call's reply so far."""
 
     def __init__(self, step: str) -> None:
         self.step = step

@@ -75,7 +75,7 @@ class Worker:
         self._places: dict[str, str] = {}
         """The workspace of each run."""
         self._adopted: set[str] = set()
-        """Runs of other workspaces that end here."""
+        """Runs from other workspaces that are only ended here."""
         self._news = asyncio.Event()
         self._opened = False
         self._loop: asyncio.Task[None] | None = None

@@ -368,7 +368,8 @@ async def _result(service: Service, row: RunRow, case: Case, stage: Stage, actin
 
 
 def _with_conversation(outcome: Outcome, run: ProgramRun, variables: dict[str, Any]) -> Outcome:
-    """Adds the results of a conversation. An agent's variables are also available with its name, as in `Desk.size`."""
+    """Adds the results of a conversation. An agent's variables are also available with its name as a prefix, as in
+    `Desk.size`."""
     for agent, known in run.variables.items():
         variables.update(known)
         variables.update({f"{agent}.{name}": value for name, value in known.items()})

@@ -93,7 +93,7 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
 
 
 def _refused_before(driver: Driver, key: Key) -> Failed | None:
-    """The denial of this effect, by someone or by expiry, since the last drive. It applies regardless of the gate's
+    """A denial of this effect since the last drive, by someone or by expiry. It applies regardless of the gate's
     current ruling.
     """
     for asked in count(1):
@@ -111,7 +111,7 @@ def _refused_before(driver: Driver, key: Key) -> Failed | None:
 
 
 def _granted_before(driver: Driver, key: Key) -> frozenset[str]:
-    """The digests that people have approved for this effect, from the journal, so the effect is described only once. An
+    """The digests that users have approved for this effect, from the journal, so the effect is described only once. An
     approval of something that the effect relies on (a `Trust`) is not among them: the gate must rule on it before it is
     remembered.
     """

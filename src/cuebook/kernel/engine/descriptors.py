@@ -11,7 +11,7 @@ from cuebook.kernel.errors import CuebookError
 _NUMBERS = (errno.EMFILE, errno.ENFILE)
 _WORDS = tuple(os.strerror(number) for number in _NUMBERS)
 _FEW = 32
-"""The number of free descriptors that is enough to start anything."""
+"""With this many free descriptors, anything can be started."""
 _FIRST, _LONGEST = 0.1, 5.0
 """The first and the longest delay between attempts, in seconds."""
 

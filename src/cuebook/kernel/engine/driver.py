@@ -384,7 +384,7 @@ class Driver:
             if tasks:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
-                    task.result()  # an engine error ends the drive, even if other branches wait
+                    task.result()  # an engine error ends the drive, even if other branches are waiting
             outcomes = tuple([task.result() for task in tasks])
         finally:
             for task in tasks:

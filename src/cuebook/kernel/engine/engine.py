@@ -70,7 +70,7 @@ async def nothing_lacks(row: RunRow) -> None:
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """The verdict of a watch on a piece of text: what observers may see now, and whether to stop."""
+    """A watch's verdict on a piece of text: what observers may see now, and whether to stop."""
 
     release: str
     stop: bool = False

@@ -171,7 +171,7 @@ def unanswered(how: str, kind: str) -> Failed:
     if how == "expired":
         words = {"question": "The question was not answered in time.", "breakpoint": "The run was not resumed in time."}
         fixes = {
-            "question": "Retry the run: it asks again.",
+            "question": "Retry the run to be asked again.",
             "breakpoint": "Retry the run, then resume it.",
         }
         return Failed("expired", words[kind], fix=fixes[kind])
@@ -215,7 +215,7 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
         driver.under_way.pop(key, None)  # from here on its real usage counts
     if isinstance(outcome, Reply):
         outcome = stream.close(outcome)
-    elif isinstance(outcome, Failed) and stream.said:  # people have read it, and it cost money
+    elif isinstance(outcome, Failed) and stream.said:  # users have read it, and it cost money
         outcome = msgspec.structs.replace(outcome, details={**outcome.details, SAID: stream.said})
     return await driver.record(key, effect.fingerprint, outcome, attempt)
 

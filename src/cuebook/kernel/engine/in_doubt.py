@@ -73,7 +73,7 @@ def reason(fate: Fate) -> str:
                 " (it may still be running there)"
             )
         case _:
-            return "how it ended was not recorded"
+            return "its outcome was not recorded"
 
 
 def _given(failed: Failed | None) -> dict[str, str]:

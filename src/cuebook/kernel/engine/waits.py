@@ -1,6 +1,6 @@
 """A run's open waits, the decisions about them, and the signals for the run.
 
-It opens waits, parks branches on them, and wakes those that have news. The waiting effect interprets a decision.
+It opens waits, parks branches on them, and wakes the branches that have news. The waiting effect interprets a decision.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Waits:
                 self._driver.writer.note(closed, Place(*key), closed=[opened.wait])
 
     def next_purpose(self, kind: WaitKind) -> str:
-        """The purpose of the open wait of this kind for the whole run, or of the next one."""
+        """The purpose of the run-wide open wait of this kind, or of the next such wait."""
         recorded, key = self._driver.recorded, Place().key
         for asked in count(1):
             opened = recorded.opened.get((key, f"{kind}:{asked}"))

@@ -240,7 +240,8 @@ class Recorded:
         return True
 
     def tell(self, cursor: Cursor, event: AnyEvent, *, live: bool = False) -> tuple[Place, bool, Any]:
-        """Moves a branch past an event it yields: its place, whether it was recorded before, and the reply."""
+        """Moves a branch past an event that it yields; returns its place, whether it was recorded before, and the
+        reply."""
         starts = type(event) is StepStarted
         if isinstance(event, _ENTERING):
             cursor.enter(event.label)

@@ -91,7 +91,7 @@ def _visit(live: list[Entry], failed: Failed) -> Entry | None:
 
 
 def _in_all(live: list[Entry], numbers: dict[int, Entry], visit: tuple[str, str, int]) -> list[Entry]:
-    """The outcomes that ended branches of this visit of a step."""
+    """The outcomes that ended branches in this visit to a step."""
     found: list[Entry] = []
     branches = {e.place.path for e in live if isinstance(e.event, BranchFinished)}
     for entry in live:

@@ -206,7 +206,7 @@ class _Folding:
         """The kind and the step of each open wait."""
 
     def settle(self) -> None:
-        """Sets the status of steps by their open waits."""
+        """Sets the status of steps according to their open waits."""
         for kind in STATUS_OF_WAIT:  # the most urgent first
             for waits_for, step in self._waiting.values():
                 if waits_for == kind and step.status == "running":

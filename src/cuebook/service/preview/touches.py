@@ -44,7 +44,7 @@ class Touches(msgspec.Struct, frozen=True):
     problems: list[str]
     """Missing parts, and further questions for the approver."""
     missing: bool = False
-    """Whether a tool does not exist."""
+    """Whether a tool is missing."""
 
 
 class Asked(msgspec.Struct, frozen=True):

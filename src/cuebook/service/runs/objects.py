@@ -174,7 +174,7 @@ def counts_lines(row: RunRow) -> bool:
 
 
 def steps_object(row: RunRow) -> dict[str, int]:
-    """The numbers of steps: done, in total, skipped and failed."""
+    """The step counts: done, total, skipped and failed."""
     count = row.count
     if counts_lines(row):
         lines = row.totals.steps_done

@@ -97,7 +97,7 @@ class RunView(msgspec.Struct, frozen=True):
     waits: list[WaitRow]
     values: dict[str, Any]
     outputs: dict[str, Text]
-    """Each step's last text, by label."""
+    """Each step's last output, by label."""
     artifact: ArtifactMade | None
     result: Any
     notes: dict[str, list[str]] = {}
