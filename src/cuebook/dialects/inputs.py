@@ -84,7 +84,7 @@ def _within(value: Any) -> Iterable[Any]:
 
 
 def is_of(type_: str, value: Any) -> bool:
-    """Whether a value is of one of the types in `WORDS`."""
+    """Whether a value has one of the types in `WORDS`."""
     match type_:
         case "string":
             return isinstance(value, str)

@@ -279,7 +279,7 @@ class _Fold:
         found: dict[str, Fields] = {}
         try:
             every = list(named_sources(self._workflow, self._inputs))
-        except EffectFailed:  # an input is not a valid source, which the run has already reported
+        except EffectFailed:  # an invalid source in an input, which the run has already reported
             every = list(named_sources(self._workflow, {}))
         for field, source in every:
             content, at = (source.value, 0.0) if source.kind == "inline" else self._read.get(name_of(source), ("", 0.0))
@@ -351,7 +351,7 @@ class Visit:
             # Malformed arguments are shown as received.
             one: Fields = {"tool": call.name, "input": call.malformed or call.arguments}
             self.calls.append(one)
-            # The calls of a reply are the branches of the next `All` of the visit.
+            # The calls in a reply are the branches of the visit's next `All`.
             self.under_way[f"{place.index + 1}[{number}]"] = (call.id, one, at)
             made.append({"type": "tool:call", "node": self.node, **one, "callId": call.id})
         return made

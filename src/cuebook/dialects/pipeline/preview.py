@@ -1,4 +1,4 @@
-"""Previews a run of a pipeline: each step's effect, as far as the arguments determine it.
+"""Previews a pipeline run: each step's effect, as far as the arguments determine it.
 
 References that only a run can resolve are shown as written, as in `$build.stdout`. Pure: it has no effects.
 """

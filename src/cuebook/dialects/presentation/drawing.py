@@ -82,7 +82,7 @@ class Chain:
         self.boxes: list[Box] = []
         self.arrows: list[Arrow] = []
         self.loose: list[tuple[str, str, ArrowKind]] = []
-        """The boxes to connect to the next one, each with the label and kind of its arrow."""
+        """The boxes to connect to the next box, each with the label and kind of its arrow."""
         self._statuses = progress.statuses if progress is not None else {}
 
     def add(self, id: str, kind: BoxKind, lines: Iterable[str], step: str = "") -> None:

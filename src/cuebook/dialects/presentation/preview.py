@@ -94,7 +94,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     lacks: tuple[str, ...] = ()
     """The missing declarations that a step should have if it may change something."""
     details: Mapping[str, Any] = {}
-    """The act as JSON, in the terms of its dialect."""
+    """The act as JSON, in its dialect's terms."""
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -165,7 +165,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     branches: tuple[Branch, ...] = ()
     steps: tuple[Step, ...] = ()
     details: Mapping[str, Any] = {}
-    """The step as JSON, in the terms of its dialect."""
+    """The step as JSON, in its dialect's terms."""
 
 
 class Branch(msgspec.Struct, frozen=True):
@@ -218,7 +218,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits | None = None
     """None if the upper bound follows from the acts."""
     details: Mapping[str, Any] = {}
-    """Additional JSON keys, in the terms of the dialect."""
+    """Additional JSON keys, in the dialect's terms."""
 
     @property
     def missing(self) -> list[str]:

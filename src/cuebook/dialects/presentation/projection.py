@@ -1,4 +1,4 @@
-"""Projections, which compute the state of a run from its events, in the terms of its playbook's format."""
+"""Projections, which compute the state of a run from its events, in terms of its playbook's format."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ NOTHING = Update()
 
 
 class Projection:
-    """A run in the terms of its playbook's format. It must see all events of the run, in order.
+    """A run in terms of its playbook's format. It must see all events of the run, in order.
 
     The defaults are for a dialect whose format defines no such terms.
     """

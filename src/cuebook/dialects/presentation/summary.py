@@ -67,7 +67,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...] = ()
     """Everything else that is shown to people, in order."""
     data: dict[str, Any] = {}
-    """The same information for other programs, in the terms of the dialect."""
+    """The same information for other programs, in the dialect's terms."""
     needs: tuple[Need, ...] = ()
     parts_title: str = ""
     parts: tuple[Part, ...] = ()

@@ -138,7 +138,7 @@ class Catalogue:
         return self.program.agents[agent].playbooks[name]
 
     def dispatching(self, agent: str) -> AgentView:
-        """The view of an agent that handles a user message meant for any agent."""
+        """The view of an agent that handles a user message addressed to no particular agent."""
         if agent not in self._dispatching:
             made = self._dispatching[agent] = AgentView(self.program, self.program.agents[agent])
             for other in self.agents.values():

@@ -46,7 +46,7 @@ _CALLED = re.compile(r"\S+ (?:\$\w+ = )?(?:[\w.]+\.)?(?P<name>\w+)\(")
 """A pending call, as in `StackFrame.pending`."""
 _USER = ("user", "human")
 _LONG = 100
-"""The maximum number of characters of a value in a line."""
+"""The maximum length of a value in a line, in characters."""
 
 
 class ProgramConversation(Conversation):

@@ -162,7 +162,7 @@ class ProgramText(Document, msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def beginning(self) -> tuple[tuple[Agent, Playbook], ...]:
-        """The playbooks that run when the program starts, in the order of the text."""
+        """The playbooks that run when the program starts, in document order."""
         if self.called:
             return ()
         return tuple(

@@ -1,7 +1,7 @@
 """Projects a program's run for pages and watchers: speech appears once it is verified, while the reply still streams.
 
 The streamed part of a reply has been verified. A `Say` in it is shown when it is complete; the message sent later is
-the same one. Computed text, and text said without a model, is shown when it is sent.
+identical. Computed text, and text said without a model, is shown when it is sent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CHANGES: dict[type, tuple[str, ...]] = {
 _MOST_REFUSED = 10
 """The maximum number of refusals in a panel; older refusals are left out."""
 _LONGEST = 120
-"""The maximum number of characters of an argument in a panel."""
+"""The maximum length of an argument in a panel, in characters."""
 
 
 class _Reply:
@@ -118,7 +118,7 @@ class ProgramProjection(Projection):
         return [one for one in said if not self._was_shown(one)]
 
     def _recent(self) -> dict[int, _Reply]:
-        """The latest replies: several may stream at once, and older ones have ended."""
+        """The latest replies: several may stream at once, and older replies have ended."""
         return dict(list(self._replies.items())[:15])
 
     def _streamed(self, chunk: TextChunk) -> list[Said]:

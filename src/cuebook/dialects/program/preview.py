@@ -1,4 +1,4 @@
-"""Previews a run of a program: which playbooks run at the start, what each one does and calls, and which limits apply. Pure."""
+"""Previews a program run: which playbooks run at the start, what each does and calls, and which limits apply. Pure."""
 
 from __future__ import annotations
 

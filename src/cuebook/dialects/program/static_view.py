@@ -58,7 +58,7 @@ class StaticPlaybook(msgspec.Struct, frozen=True):
 
 
 def static_playbooks(program: ProgramText) -> list[StaticPlaybook]:
-    """Every playbook, in the order of the text."""
+    """Every playbook, in document order."""
     catalogue = Catalogue(program)
     return [
         _static(catalogue, agent, playbook)

@@ -81,7 +81,7 @@ class _Extras:
         return Guard(edge, line=value.line, **rules) if edge is not None else None
 
     def _edge_of(self, value: Value, fields: Mapping[str, Value], at: str) -> int | None:
-        """The index of the edge, given by index or by its ends. Ends that several edges share are an error."""
+        """The index of an edge that is given by its index or by its ends. Ends that several edges share are an error."""
         if "edge" in fields:
             number = self.shape.whole(fields["edge"], f"{at}.edge", 0)
             if number is not None and number >= len(self._edges):

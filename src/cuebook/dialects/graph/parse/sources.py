@@ -33,14 +33,14 @@ class BadSource(BadInput):
 
 
 def classified(text: str, line: int = 0) -> Source:
-    """The source that a string stands for, by its prefix."""
+    """The source that a string refers to, according to its prefix."""
     if text.startswith(_FILES):
         return Source("file", text, line=line)
     return Source("url" if text.startswith(_URLS) else "inline", text, line=line)
 
 
 def given_sources(value: Any) -> tuple[Source, ...]:
-    """The sources in an input of a run, which is one source or a list. Raises `BadSource` if one is invalid."""
+    """The sources in an input of a run, which is one source or a list. Raises `BadSource` if a source is invalid."""
     if value is None:
         return ()
     return tuple(given_source(one) for one in (value if isinstance(value, list | tuple) else [value]))

@@ -27,8 +27,8 @@ _SHORT = 40
 def data_of(text: str, schema: dict[str, Any] | None) -> tuple[dict[str, Any], str]:
     """The data of a reply, and a clause about how it violates the schema; the clause is empty if the data matches.
 
-    Without a schema, a reply that is an object is the data. Any other reply becomes the `summary`, next to the fields of
-    an object that it contains.
+    Without a schema, a reply that is an object is used as is. Any other reply becomes the `summary`, next to the fields
+    of any object in it.
     """
     value = found_in(text)
     if schema is None:

@@ -43,7 +43,7 @@ class Toolset(msgspec.Struct):
 
 
 def toolset(material: Material, node: Node) -> Program[Toolset]:
-    """The tools of a node: built-in tools first, then the tools of its skills, in the order of the node's list."""
+    """The tools of a node: built-in tools first, then the tools of its skills, in the node's order."""
     tools = Toolset()
     for spec in material.built_in:
         if spec.name not in node.disallowed_tools:

@@ -216,7 +216,7 @@ def _reflection(
 T = TypeVar("T")
 
 SPENT = "node_budget"
-"""The code of the failure when the budget is used up."""
+"""The failure code when the budget is used up."""
 
 
 def _within_budget(program: Program[T], node: Node, tokens: int | None, money: float | None) -> Program[T]:
@@ -252,7 +252,7 @@ def assemble(
     skills: Iterable[tuple[str, str]],
     inputs: Mapping[str, Any],
 ) -> str:
-    """The prompt. `skills` are names and instructions, in the order of the node's list; `base` stays unchanged."""
+    """The prompt. `skills` are names and instructions, in the node's order; `base` stays unchanged."""
     sections = [
         f"{heading}\n\n{text}"
         for heading, texts in ((RULES, rules), (BACKGROUND, background))

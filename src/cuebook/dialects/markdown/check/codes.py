@@ -38,7 +38,7 @@ WARNINGS = {
     # headings and sections
     "step_heading": "A heading resembles a step heading but is not one.",
     "section_heading": "A heading resembles SYSTEM, INPUTS or ARTIFACTS but is not one.",
-    "repeated_section": "A section appears twice; only the last one is used.",
+    "repeated_section": "A section appears twice; only the last section is used.",
     "artifact_line": "ARTIFACTS does not specify a type.",
     "inside_fence": "A heading, directive or marker inside a code fence takes effect.",
     # directives

@@ -1,4 +1,4 @@
-"""Interprets a Markdown playbook. Each step calls a tool, asks the user, takes a branch or calls a model, in order.
+"""Interprets a Markdown playbook. Each step calls a tool, asks the user, takes a branch or calls a model.
 
 The program is deterministic: it acts only through the effects that it yields.
 """
@@ -183,7 +183,7 @@ def _branch_after(scope: Scope, step: Step, own: Text | Skipped) -> Program[Text
 
 
 def _sub_steps(scope: Scope, steps: tuple[Step, ...], around: Around) -> Program[tuple[str, Text] | None]:
-    """Runs sub-steps. Returns the label and output of the last one that completed."""
+    """Runs sub-steps. Returns the label and output of the last completed sub-step."""
     last: tuple[str, Text] | None = None
     for step in steps:
         output = yield from _visit(scope, step, around)

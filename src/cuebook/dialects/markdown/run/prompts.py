@@ -28,7 +28,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
 """The sources to try for each scheme, in order. The empty scheme is a bare name."""
 
 _ABSENT = ("not_found", "bad_source", "no_performer")
-"""Failures that mean that the prompt is missing. Any other failure fails the step."""
+"""Failures that mean a missing prompt. Any other failure fails the step."""
 
 
 class Piece(msgspec.Struct, frozen=True):

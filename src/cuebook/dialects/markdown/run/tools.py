@@ -150,7 +150,7 @@ _HOW = 'Write a JSON object, with quotes around strings, as in {"name": "{{value
 
 
 def _within_string(text: str, inside: bool) -> bool:
-    """Whether a piece of JSON ends inside a string. `inside` says whether it begins inside one."""
+    """Whether a piece of JSON ends inside a string. `inside` says whether it begins inside a string."""
     escaped = False
     for letter in text:
         if escaped:

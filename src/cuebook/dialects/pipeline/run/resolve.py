@@ -123,7 +123,7 @@ class Scope:
                 return self._found(operand, 0, asked=True)
 
     def _compared(self, operand: Any, ordered: bool) -> Any:
-        """An operand of a comparison. A missing value has no order, so comparing it by size fails."""
+        """An operand of a comparison. A missing value cannot be ordered, so `<`, `>` and the like fail."""
         value = self._operand(operand)
         if ordered and value is _MISSING:
             fix = f"Check the output of that step, or test it first, as in `{_shown(operand)} != null && ...`."

@@ -1,4 +1,4 @@
-"""The progress of a run of a pipeline, saved in regular checkpoints to keep resuming cheap.
+"""The progress of a pipeline run, saved in regular checkpoints to keep resuming cheap.
 
 It keeps only the last result and the results that later steps refer to, so the cost of a step does not grow with the run.
 """

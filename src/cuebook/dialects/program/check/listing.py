@@ -23,7 +23,7 @@ CODES: Codes = {
 
 
 def lint(listing: Listing) -> list[Finding]:
-    """All findings, in the order of the lines."""
+    """All findings, in line order."""
     if not listing.lines:
         return [_finding("NO_LINES", f"The listing of '{listing.name}' has no lines.", None, "Compile it again.")]
     findings = [*_numbers(listing), *_lines(listing), *_flow(listing)]

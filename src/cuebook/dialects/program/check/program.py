@@ -63,7 +63,7 @@ CODES: Codes = {
 
 
 def check(text: str, name: str, *, read: Read | None = None) -> list[Finding]:
-    """All findings, in the order of the lines. `read` returns the files that the program imports."""
+    """All findings, in line order. `read` returns the files that the program imports."""
     try:
         source = resolved(text, name, read) if read is not None else Resolved(text)
     except InvalidPlaybook as error:

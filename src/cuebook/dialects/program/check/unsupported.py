@@ -110,7 +110,7 @@ def _spoken_to(line: ListingLine) -> str:
 
 
 def waited_for(program: ProgramText, line: ListingLine) -> str:
-    """The agent whose message a line waits for; `agent` if it does not name one; empty if it does not wait for a
+    """The agent whose message a line waits for; `agent` if it names no agent; empty if it does not wait for a
     message."""
     found = yield_of(line)
     if found is None or found.target not in (None, "agent"):
@@ -180,7 +180,7 @@ def _unfilled(program: ProgramText, agent: Agent, description: str) -> Iterator[
 
 
 def _is_filled(program: ProgramText, agent: Agent, one: Placeholder) -> bool:
-    """Whether there will be a value to fill in, judging by the program."""
+    """Whether the program provides a value to fill in."""
     if isinstance(one.value, CallOf):
         name = one.value.name
         known = {*agent.playbooks, *BUILT_IN, *FUNCTIONS, *(f"{agent.name}.{own}" for own in agent.playbooks)}

@@ -368,7 +368,7 @@ class Decider:
 
 
 def needs_model(line: ListingLine) -> bool:
-    """Whether only a model can execute a line, whatever the values of its variables, judging by its text."""
+    """Whether, judging by its text, only a model can execute a line, whatever the values of its variables."""
     text = _TAIL.sub("", line.text.strip())
     found = _SET.match(text)
     match line.code:

@@ -58,7 +58,7 @@ class Frame(msgspec.Struct):
     """Its parameters, by name."""
     position: Position = Position("")
     node: int | None = None
-    """The next node of the listing, if the machine knows it without a model."""
+    """The next node of the listing, if the machine can determine it without a model."""
     queue: list[QueuedCall] = []
     running: list[QueuedCall] = []
     """Calls that are due. A call with its own frame comes first."""

@@ -1,6 +1,6 @@
 """Runs a program as a generator of effects: the top frame of the stack advances until nothing is left to do.
 
-Pending calls come first, then the playbooks that run at the start, then those that triggers and messages start.
+Pending calls come first, then the playbooks that run at the start, then the playbooks that triggers and messages start.
 Deterministic: it affects the outside world only through the effects it yields.
 """
 

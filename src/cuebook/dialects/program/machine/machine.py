@@ -375,7 +375,7 @@ class Machine:
         return self._histories[frame.id]
 
     def _below(self, frame: Frame) -> tuple[Context, str] | None:
-        """The context of the nearest frame below that has one, and its agent."""
+        """The context and the agent of the nearest frame below that has a context."""
         for other in reversed(self.stack[: self.stack.index(frame)]):
             if other.id in self._histories:
                 return self._histories[other.id].context, other.agent

@@ -19,12 +19,12 @@ from cuebook.dialects.program.values.placeholders import Placeholder, filled, pl
 
 _SHORT = 100
 _LONGEST = 400
-"""The maximum number of characters of a value in the state. The full value is an artifact, or in the history."""
+"""The maximum length of a value in the state, in characters. The full value is an artifact, or in the history."""
 
 LONG_RESULT = 2_000
-"""The maximum number of characters of a result that a model sees. A longer result becomes an artifact."""
+"""The maximum length of a result that a model sees, in characters. A longer result becomes an artifact."""
 MOST_LOADED = 20_000
-"""The maximum number of characters of an argument, or of a loaded artifact."""
+"""The maximum length of an argument or a loaded artifact, in characters."""
 PRIVATE = "(private)"
 
 CONTRACT = """\

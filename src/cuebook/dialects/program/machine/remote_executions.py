@@ -73,7 +73,7 @@ class OfferedInput(msgspec.Struct, frozen=True):
 
 
 def playbooks_of(listed: Any, *, keyed: bool) -> list[Playbook]:
-    """The playbooks that a server lists. If two have the same name, the first one wins."""
+    """The playbooks that a server lists. If two have the same name, the first wins."""
     rows = listed.get("playbooks", listed.get("result")) if isinstance(listed, dict) else listed
     try:
         offered = msgspec.convert(rows, tuple[Offered, ...])

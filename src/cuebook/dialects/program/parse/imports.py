@@ -47,8 +47,7 @@ class Resolved(msgspec.Struct, frozen=True):
     """One for each line of the text; empty if nothing was imported."""
 
     def place(self, line: int | None) -> tuple[int | None, str]:
-        """The line of the program that a line of the text comes from, and a prefix for messages that names the imported
-        file."""
+        """The program line that a line of the text comes from, and a message prefix that names the imported file."""
         if line is None or not self.origins:
             return line, ""
         origin = self.origins[min(line, len(self.origins)) - 1]

@@ -57,7 +57,7 @@ class Scanner:
         self._start = 0
         self._line_start = True
         self._opaque: bool | None = None
-        """Whether back-ticks have no meaning until the end of the line; unknown before the first one."""
+        """Whether back-ticks have no meaning until the end of the line; unknown before the first back-tick."""
         self._head: list[str] = []
         self._tick = 0
         self._opened: list[int] = []

@@ -35,7 +35,7 @@ from cuebook.dialects.program.values.expressions import (
 )
 
 _LARGEST = 1_000_000
-"""The maximum number of items or characters of a computed value."""
+"""The maximum number of items or characters in a computed value."""
 _LARGEST_WITHIN = 5_000_000
 """The maximum number of items and characters in all nested lists and tables, with repeated values counted each time."""
 _DEEPEST = 100
@@ -157,7 +157,8 @@ _ORDERS = frozenset({"<", "<=", ">", ">="})
 
 
 def judge(condition: Expression, variables: Mapping[str, Any]) -> bool:
-    """Whether a condition holds. As a value, `$name or "you"` is one of the two; as a condition, both sides are judged."""
+    """Whether a condition holds. As a value, `$name or "you"` is one of its sides; as a condition, both sides are
+    judged."""
     match condition:
         case Binary("and", left, right):
             return judge(left, variables) and judge(right, variables)

@@ -1,6 +1,6 @@
 """Verifies a reply against the listing it executes, item by item: refuses, repairs or warns. Pure.
 
-After each item it knows whether everything so far is legal. Generation can be stopped at the first illegal item,
+After each item, it can say whether everything so far is legal. Generation can be stopped at the first illegal item,
 and everything before it can take effect.
 """
 
@@ -114,7 +114,7 @@ class Verifier:
         self._summary: Var | None = None
         self._terminator: Yield | Return | None = None
         self._progress = ""
-        """The digest of the state in which the terminator leaves the frame."""
+        """The digest of the frame's state after the terminator."""
 
     def see(self, item: ReplyItem) -> list[Verdict]:
         """Return the verdicts on this item; none after a refusal."""
