@@ -52,7 +52,7 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def missing_texts(verdict: Verdict) -> str:
-    """The texts that a journal refers to and that are missing; empty if there are none."""
+    """The missing texts that a journal refers to; empty if there are none."""
     missing = verdict.missing
     if not missing:
         return ""
@@ -87,8 +87,8 @@ def clock(at: float) -> str:
 
 
 def status_of(row: RunRow, waits: Iterable[WaitRow] = (), *, interrupted: bool = False) -> str:
-    """The status of a run for people. The journal of an interrupted run still says `running`, or that it waits for an
-    approval that was given in the meantime.
+    """The status of a run for people. The journal of an interrupted run still says `running`, or that the run is
+    waiting for an approval that has since been given.
     """
     if interrupted:
         return INTERRUPTED
@@ -100,7 +100,7 @@ def status_of(row: RunRow, waits: Iterable[WaitRow] = (), *, interrupted: bool =
 
 
 def in_doubt(waits: Iterable[WaitRow]) -> bool:
-    """Whether a run waits for a decision about an effect in doubt, and not for an approval."""
+    """Whether a run is waiting for a decision about an effect in doubt rather than for an approval."""
     kinds = {wait.kind for wait in waits}
     return "in_doubt" in kinds and "approval" not in kinds
 
@@ -165,7 +165,7 @@ def outcome_lines(outcome: Any) -> list[str]:
     """The result of a command or request, with a few lines of its output: the first ones, or the last after a failure."""
     match outcome:
         case CommandResult(exit_code=code, signal=signal):
-            ended = f"ended by {signal}" if signal else f"exit code {code}"
+            ended = f"killed by {signal}" if signal else f"exit code {code}"
             wrong = bool(code)
             text = str(outcome.stderr) if wrong and len(outcome.stderr) else str(outcome.stdout)
             cut = outcome.truncated
@@ -193,7 +193,7 @@ def _lines(text: str) -> list[str]:
 
 
 def asked_lines(event: WaitOpened) -> list[str]:
-    """The question to a person with its preview. The preview is shortened, except for an effect in doubt."""
+    """A question with its preview. The preview is shortened, except for an effect in doubt."""
     preview = event.details.get("preview", {})
     if event.kind == "in_doubt":
         return [event.prompt, *preview_lines(preview)]

@@ -71,7 +71,7 @@ def explanation_lines(explained: Explanation) -> Iterator[str]:
     preview = explained.preview
     yield from head_lines(preview)
     if explained.bound.calls != 0:
-        problem = f" (cannot be asked: {explained.problem})" if explained.problem else ""
+        problem = f" (cannot be called: {explained.problem})" if explained.problem else ""
         yield f"  model {explained.model}{problem}"
     yield f"\n{preview.heading}:"
     for step in preview.steps:
@@ -150,7 +150,7 @@ def _bound_lines(explained: Explanation) -> Iterator[str]:
     if limits is not None:
         yield from limits.words
     elif bound.calls == 0:
-        yield "no model is asked"
+        yield "no model is called"
     if bound.calls == 0:
         return
     use = bound.use
@@ -227,7 +227,7 @@ class Overview(msgspec.Struct, frozen=True):
     """Models, hosts, tools, commands and so on, by kind."""
     most: str = ""
     model: str = ""
-    """The model that `most` applies to; empty if no model is asked."""
+    """The model that `most` applies to; empty if no model is called."""
     problems: tuple[str, ...] = ()
 
 
@@ -274,7 +274,7 @@ def _question(effect: Effect | None) -> str:
 def _most_words(bound: Bound, terms: Terms) -> str:
     """The maximum usage of a run: model calls, tokens and money."""
     if bound.calls == 0:
-        return "no model is asked"
+        return "no model is called"
     calls = "any number of model calls" if bound.calls is None else display.counted(bound.calls, "model call")
     parts = [calls] if bound.use is None else [calls, *_token_words(bound.use)]
     return f"{', '.join(parts)}; cost: {cost_words(bound, terms)}"

@@ -201,9 +201,9 @@ def test_an_answer_that_does_not_fit_leaves_it_waiting() -> None:
         waiting.answer("three")
     done = waiting.answer("one")
     assert done.ok
-    with pytest.raises(cuebook.BadInput, match="is completed and waits for nothing"):
+    with pytest.raises(cuebook.BadInput, match="is completed and is waiting for nothing"):
         done.answer("two")
-    with pytest.raises(cuebook.BadInput, match="waits for question"):
+    with pytest.raises(cuebook.BadInput, match="is waiting for question"):
         waiting.decide("approve")
 
 
@@ -246,7 +246,7 @@ edges: [{from: read, to: answer}]
     ("change", "why"),
     [
         ({"tone": "rude"}, 'tone must be one of "kind", "plain", not "rude"'),
-        ({"read.count": "many"}, "does not match the output that node read declares"),
+        ({"read.count": "many"}, "does not match the declared output of node read"),
         ({"read.count": float("nan")}, "cannot be represented in JSON"),
         ({"reed.count": 2}, "There is no value named 'reed.count'. Known names: tone, read."),
         ({"answer": {"summary": "x"}}, "The node 'answer' has no result yet"),

@@ -23,11 +23,11 @@ COMMANDS = {
     "plan": ("commands.explain", "Show what each step would do, and what the policy says about it."),
     "graph": ("commands.graph", "Draw a playbook as a Mermaid flowchart."),
     "convert": ("commands.validate", "Convert a playbook to JSON, and back."),
-    "test": ("commands.test", "Run the tests of playbooks."),
+    "test": ("commands.test", "Run playbook tests."),
     "run": ("commands.run", "Run a playbook."),
     "resume": ("commands.resume", "Continue a run that is paused or was interrupted."),
     "answer": ("commands.resume", "Answer the question a run is waiting for."),
-    "decide": ("commands.resume", "Approve or deny an action of a run, or resolve an effect in doubt."),
+    "decide": ("commands.resume", "Approve or deny an action in a run, or resolve an effect in doubt."),
     "cancel": ("commands.resume", "Cancel a run; a second cancel stops it at once."),
     "retry": ("commands.resume", "Continue a failed run where it failed."),
     "restart": ("commands.restart", "Start a new run from a step of another run, optionally with changes."),
@@ -35,7 +35,7 @@ COMMANDS = {
     "runs": ("commands.show", "List runs, newest first."),
     "show": ("commands.show", "Show a run: steps, outputs and what it is waiting for."),
     "events": ("commands.show", "Show what happened in a run, and follow it."),
-    "inbox": ("commands.show", "List everything that is waiting for a person."),
+    "inbox": ("commands.show", "List everything that needs someone's attention."),
     "diff": ("commands.diff", "Compare two runs, step by step."),
     "audit": ("commands.audit", "Show what a run did and who allowed it, and check its journal."),
     "replay": ("commands.show", "Replay a run from its journal without performing anything."),
@@ -45,7 +45,7 @@ COMMANDS = {
     "secrets": ("commands.secrets", "Manage the names of secrets that playbooks may use."),
     "users": ("commands.users", "Manage users and their roles."),
     "models": ("commands.models", "List the available models, or install the embedded one."),
-    "keys": ("commands.keys", "Store the API keys of providers in the system keyring."),
+    "keys": ("commands.keys", "Store provider API keys in the system keyring."),
     "doctor": ("commands.doctor", "Check the installation and report what is missing."),
     "completion": ("completion", "Print the completion script for a shell."),
     "summary": ("commands.validate", "Show what a playbook is about."),
@@ -99,11 +99,11 @@ class Commands(click.Group):
         return command
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # The usage line names the options, so the help needs no section for them.
+        # The usage line lists the options, so the help needs no section for them.
         formatter.write_usage(ctx.command_path, "[--help] [--commands] [--version] [--debug] COMMAND [ARGS]...")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the short list of commands, so that the help fits a terminal of 24 lines."""
+        """Writes the short list of commands, so that the help fits a 24-line terminal."""
         rows = []
         for group, (most_used, others) in GROUPS.items():
             lines = [f"{name:<11}{COMMANDS[name][1]}" for name in most_used] + [f"also {', '.join(others)}"]
@@ -150,7 +150,7 @@ def _list_commands(ctx: click.Context, param: click.Parameter, wanted: bool) -> 
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 completed, 1 failed, 2 bad input, 3 waits for a person, 4 paused by a budget,"
+    epilog="Exit codes: 0 completed, 1 failed, 2 bad input, 3 waiting for a person, 4 out of budget,"
     " 5 denied, cancelled or expired, 130 interrupted, 143 terminated.",
 )
 @click.version_option(__version__, prog_name="cuebook", message="%(prog)s %(version)s")

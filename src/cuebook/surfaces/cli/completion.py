@@ -157,7 +157,7 @@ def runs(*statuses: str) -> Complete:
 
 
 def waits(*kinds: str) -> Complete:
-    """Completes the ids of runs that wait for a person, and the ids of their waits."""
+    """Completes the ids of runs that are waiting for a person, and the ids of their waits."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
         async def look(service: Service) -> Items:
@@ -193,7 +193,7 @@ def steps_to_pause_after(ctx: click.Context, param: click.Parameter, incomplete:
 
 
 def answers(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """Completes STEP=VALUE for the steps that ask, with the possible answers."""
+    """Completes STEP=VALUE for the steps that ask a question, with the possible answers."""
     found = [(f"{step.label}={value}", step.title) for step in _outline(ctx) for value in _values(step)]
     return [CompletionItem(value, help=title) for value, title in found if value.startswith(incomplete)]
 
@@ -226,7 +226,7 @@ def _outline(ctx: click.Context) -> Sequence[OutlinedStep]:
 
 
 def _playbook(ctx: click.Context) -> Playbook | None:
-    """The playbook named on the command line, or that of the run named there."""
+    """The playbook named on the command line, or the playbook of the run named there."""
     file = _on_the_line(ctx, "file")
     if file:
         from cuebook.surfaces.cli.playbook_command import read_file

@@ -125,12 +125,12 @@ def _did_you_mean(name: str, names: Sequence[str]) -> str:
     close = get_close_matches(name, names, n=1)
     if close:
         return f"Did you mean '{close[0]}'?"
-    return f"It declares: {', '.join(names)}." if names else "It declares none."
+    return f"It declares: {', '.join(names)}." if names else "It declares no inputs."
 
 
 def read_table(path: str, flag: str, *, plain: bool = False, lists: bool = False) -> dict[str, Any]:
-    """Reads a YAML or JSON file with one value per name, or with `lists` also several. Numbers and dates are strings, as
-    written in the file; with `plain` they are converted.
+    """Reads a YAML or JSON file with one value per name, or several with `lists`. Numbers and dates are strings, as written
+    in the file; with `plain` they are converted.
     """
     from cuebook.formats.builder import SMALL, UNCONVERTED
     from cuebook.formats.json import read_json
@@ -156,7 +156,7 @@ def read_table(path: str, flag: str, *, plain: bool = False, lists: bool = False
 # --- answers --------------------------------------------------------------------------------------------
 
 Answers = dict[str, str | tuple[str, ...]]
-"""Answers by step label. Several answers to one step are used in turn, one each time it asks."""
+"""Answers by step label. Several answers for one step are used in turn, one each time the step asks."""
 
 
 def gather_answers(given: Given, playbook: Playbook | None) -> Answers:
@@ -180,7 +180,7 @@ def _answers_of(label: str, value: Any) -> str | tuple[str, ...]:
 
 
 def _answer(label: str, value: Any) -> str:
-    """The text of one answer; a value of another type becomes its JSON."""
+    """The text of one answer; a value of another type is converted to JSON."""
     text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
     try:
         text.encode()

@@ -113,7 +113,7 @@ def as_object(view: RunView, *, interrupted: bool = False) -> dict[str, Any]:
 
 
 def approval_lines(wait: WaitRow) -> list[str]:
-    """An approval as plain text, with the commands that show all of it and decide it."""
+    """An approval as plain text, with the commands that show it in full and decide on it."""
     lines = [f"approval {wait.id}, run {wait.run}, step {step_at(wait.place) or '-'}", wait.prompt, ""]
     lines += [*preview_lines(wait.details.get("preview", {})), ""]
     for name, words in (
@@ -132,7 +132,7 @@ def approval_lines(wait: WaitRow) -> list[str]:
     always = wait.details.get("always", [])
     if (
         always and wait.details.get("purpose", "policy") == "policy"
-    ):  # no rule replaces an approval that a step asks for
+    ):  # no rule replaces an approval that a step requires
         commands = (command_line(f"policy allow {domain} {shlex.quote(pattern)}") for domain, pattern in always)
         lines.append(f"{'always:':<15}{' && '.join(commands)}")
     return lines
@@ -141,5 +141,9 @@ def approval_lines(wait: WaitRow) -> list[str]:
 def _until(wait: WaitRow) -> str:
     if wait.expires is None:
         return "held: it timed out and is still waiting" if wait.details.get("held") else "it does not expire"
-    ends = {"cancel": "the run ends then", "hold": "it keeps waiting after that", "deny": "it is denied then"}
-    return f"{moment(wait.expires)} ({ends.get(wait.details.get('on_expiry', ''), 'it expires then')})"
+    ends = {
+        "cancel": "after that, the run ends",
+        "hold": "after that, it keeps waiting",
+        "deny": "after that, it is denied",
+    }
+    return f"{moment(wait.expires)} ({ends.get(wait.details.get('on_expiry', ''), 'it then expires')})"

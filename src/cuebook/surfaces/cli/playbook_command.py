@@ -80,7 +80,7 @@ class PlaybookCommand(click.Command):
             raise
 
     def _file_among(self, args: list[str]) -> str | None:
-        """The first word that is neither an option nor the value of one. Every input option takes a value."""
+        """The first word that is neither an option nor an option's value. Every input option takes a value."""
         flags = {spelling for param in self.params if getattr(param, "is_flag", False) for spelling in param.opts}
         flags |= {"--help", "-h"}
         skip = False

@@ -1,4 +1,4 @@
-"""One call of the command line: opens the service, drives a run in the foreground, and ends cleanly on a signal."""
+"""One call of the command line: opens the service, drives a run in the foreground, and exits cleanly on a signal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BETWEEN_TICKS = 0.5
 
 
 class Interrupted(Exception):
-    """The process was asked to end while it was driving this run."""
+    """The process was asked to stop while it was driving this run."""
 
     def __init__(self, run: str) -> None:
         super().__init__(run)
@@ -120,7 +120,7 @@ def with_service(given: Given, act: Act, *, looking: bool = False, wiring: Wirin
     """Runs a command that drives no run. With `looking`, for commands that only read or remove, no store is created."""
 
     async def work() -> int:
-        # Without a store there are no users, so acting as one fails, and no store is created for it.
+        # Without a store there are no users, so acting as a user fails, and no store is created for that.
         empty = looking or bool(given.get("as_user"))
         async with opened(wiring or wiring_of(given), create=not empty, empty=empty) as service:
             await service.settle()
@@ -162,7 +162,7 @@ def in_foreground(
 
 
 def _view_and_asker(given: Given, row: RunRow, service: Service, who: Principal) -> tuple[View, Asker | None]:
-    """The view that shows the run, and the asker for the person at the terminal."""
+    """The view that shows the run, and the asker for the user at the terminal."""
     dialect = registry.find(row.dialect)
     if dialect is not None and dialect.talks and not given.get("as_events"):
         from cuebook.surfaces.cli.terminal import chat
@@ -237,7 +237,7 @@ class Watcher:
         row = await service.row(run)
         await self._follower.catch_up()  # another process may have continued it
         if row.status in ENDED and row.dialect == PYTHON:
-            return row  # the process that has its program was faster
+            return row  # the process that has the run's program was faster
         while True:
             if not await service.is_driven(run):
                 return await service.drive(run)
@@ -246,7 +246,7 @@ class Watcher:
                 return row
 
     def _see(self, event: Seen) -> None:
-        if event.run == self._run:  # the parent of a fork has shown its own records
+        if event.run == self._run:  # a fork's parent has already shown its own records
             write_if_open(self._view.see, event)
 
     async def _tick(self) -> None:
@@ -285,7 +285,7 @@ async def merged_settings(service: Service, run: str, changes: dict[str, Any]) -
 
 
 async def acting(service: Service, given: Given) -> Principal:
-    """The user of `--as`; without it the person at the terminal, who may do everything."""
+    """The user given by `--as`; without it, the person at the terminal, who may do everything."""
     name = given.get("as_user")
     return await service.principal(name) if name else Principal()
 
@@ -303,13 +303,13 @@ def _expired(row: RunRow) -> WaitExpired:
     again = f"`cuebook {'retry' if row.status == 'expired' else 'resume'} {row.id}`"
     restart = f"`cuebook restart {row.id} {row.step or 'STEP'}`"
     return WaitExpired(
-        f"The wait of run {row.id} has expired.",
+        f"The wait in run {row.id} has expired.",
         fix=f"{again} continues the run from there; {restart} repeats the step in a new run.",
     )
 
 
 async def wait_of(service: Service, name: str, kind: str) -> WaitRow:
-    """The wait with this id, or the only wait of this kind of the run with this id."""
+    """The wait with this id, or the only wait of this kind in the run with this id."""
     try:
         return await service.waiting(name)
     except NotFound:
@@ -332,7 +332,7 @@ async def wait_of(service: Service, name: str, kind: str) -> WaitRow:
         raise _expired(row)
     if row.status in WAITING:
         raise Refused(
-            f"The wait of run {row.id} was already decided or has expired.",
+            f"The wait in run {row.id} was already decided or has expired.",
             fix=f"`cuebook resume {row.id}` continues the run.",
         )
     interrupted = await service.is_interrupted(row.id)

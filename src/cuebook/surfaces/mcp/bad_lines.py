@@ -24,21 +24,23 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 LARGEST = 32_000_000
-"""Maximum number of bytes of a line: enough for the longest playbook, however its characters are escaped."""
+"""Maximum number of bytes in a line: enough for the longest playbook, however its characters are escaped."""
 _AT_ONCE = 1_000_000
-"""Bytes to read at once while skipping the rest of a longer line."""
+"""Bytes to read at a time while skipping the rest of a longer line."""
 _GLANCE = 10_000
 """Bytes at the beginning and at the end of a long line that are searched for its id."""
 
 _PART = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
-"""Strings and brackets, which determine the depth in a JSON text."""
+"""Strings and brackets, which determine the nesting depth in JSON."""
 _VALUE = re.compile(r'\s*:\s*(-?\d{1,18}(?![\d.eE])|"[^"\\]*+(?:\\.[^"\\]*+)*+")?', re.DOTALL)
 _LAST = re.compile(r'"id"\s*:\s*(-?\d{1,18}|"[^"\\]*")\s*\}\s*\Z')
-"""The id of an object that ends with its id, as some clients write it."""
+"""The id of an object whose last key is `id`, as some clients write it."""
 
 _ONE = "Send one message per line, as an object."
 _UNREADABLE = "This line is not valid JSON. Send one message per line, in UTF-8, nested less than 200 levels deep."
-_TOO_LONG = f"This line has more than {LARGEST:,} bytes and was skipped. Send less at once, or the path of a file."
+_TOO_LONG = (
+    f"This line has more than {LARGEST:,} bytes and was skipped. Send less at a time, or pass the path of a file."
+)
 _BATCH = f"This line is an array, and batches are not supported. {_ONE}"
 _NO_OBJECT = f"This line is not an object. {_ONE}"
 _NO_MESSAGE = 'This is not a JSON-RPC 2.0 message: expected "jsonrpc": "2.0", a "method", and "params" as an object.'
@@ -49,11 +51,11 @@ ReadLine = Callable[[int], Awaitable[bytes]]
 
 
 class InvalidLine(Exception):
-    """A line is not a message. `answer` is the error response, with the line's id if that is known."""
+    """A line that is not a message. `answer` is the error response, with the line's id if that is known."""
 
     def __init__(self, code: int, words: str, message: Mapping[str, Any] = {}) -> None:
         id = message.get("id")
-        # The id of a response was chosen by the server: in an answer it could be confused with a client's request.
+        # The server chose the id of a response: repeated in an error, it could be mistaken for the id of a client's request.
         responds = "method" not in message and not message.keys().isdisjoint({"result", "error"})
         known = None if responds or not _is_id(id) else id
         self.answer = JSONRPCError(jsonrpc="2.0", id=known, error=ErrorData(code=code, message=words))
@@ -61,7 +63,7 @@ class InvalidLine(Exception):
 
 
 async def valid_messages(readline: ReadLine, answers: Any) -> AsyncIterator[SessionMessage]:
-    """The messages among the lines. All other lines are answered at once."""
+    """Yields the lines that are messages, and answers all others at once."""
     while line := await readline(LARGEST + 1):
         try:
             if len(line) > LARGEST:

@@ -1,6 +1,6 @@
-"""Asks the person at the client in place, if the client supports it: a question, or whether to approve something.
+"""Asks the user directly in the client, if the client supports it: a question, or whether to approve something.
 
-The client shows the form to the person; the assistant does not fill it in. With the newer protocol the answer comes with a
+The client shows the form to the user; the assistant does not fill it in. With the newer protocol the answer comes with a
 repeated call and a sealed state that names the run, so even a restarted server can continue. With the older protocol the
 answer comes during the call.
 """
@@ -37,9 +37,9 @@ from cuebook.surfaces.mcp.untrusted_text import brief
 
 _ANSWER, _REASON = "answer", "reason"
 _LONGEST = 8_000
-"""Maximum number of characters in the message of a form."""
+"""Maximum number of characters in a form's message."""
 _EVERY = 0.5
-"""Seconds between two checks whether the wait of a form is still open."""
+"""Seconds between checks of whether a form's wait is still open."""
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     asked: tuple[str, ...] = ()
-    """The waits that were asked; answers to others are ignored."""
+    """The waits the user was asked about; answers to other waits are ignored."""
     left: tuple[str, ...] = ()
     wrong: dict[str, str] = {}
 
@@ -60,7 +60,7 @@ def round_of(params: CallToolRequestParams) -> Round | None:
 
 
 def askable(ctx: ServerRequestContext[Any, Any], host: Host, caller: Caller, view: RunView) -> list[WaitRow]:
-    """The waits that the person at this client can be asked about now, in full."""
+    """The waits that the user of this client can be asked about now, in full."""
     declared = ctx.session.client_capabilities
     forms = None if declared is None else declared.elicitation
     if forms is None or (forms.form is None and forms.url is not None):
@@ -74,12 +74,12 @@ def _may(caller: Caller, wait: WaitRow) -> bool:
     if wait.kind == "question":
         return caller.person.may("runner")
     if wait.details.get("different_person") and wait.owner in (caller.principal.name, caller.person.name):
-        return False  # the person with the assistant is the one who started it
+        return False  # the assistant's user is the person who started it
     return wait.kind in ("approval", "in_doubt") and caller.person_may_decide
 
 
 def _fits(wait: WaitRow) -> bool:
-    """Whether a form can show all of it. Approvals that are too long for a form are decided at the link."""
+    """Whether a form can show the wait in full. Approvals that are too long for a form are decided at the link."""
     whole = wait.kind == "question" or len(_message(wait)) <= _LONGEST
     return whole and sum(map(len, wait.options)) <= _LONGEST
 
@@ -89,7 +89,7 @@ def is_modern(ctx: ServerRequestContext[Any, Any]) -> bool:
 
 
 def input_required(caller: Caller, waits: list[WaitRow], now: Round) -> InputRequiredResult:
-    """The response that makes a client ask the person and call again."""
+    """The response that makes a client ask the user and call again."""
     requests: dict[str, InputRequest] = {
         wait.id: ElicitRequest(params=form_of(caller, wait, now.wrong.get(wait.id, ""))) for wait in waits
     }
@@ -100,7 +100,7 @@ def input_required(caller: Caller, waits: list[WaitRow], now: Round) -> InputReq
 async def ask_during_call(
     ctx: ServerRequestContext[Any, Any], host: Host, caller: Caller, wait: WaitRow, wrong: str, seconds: float | None
 ) -> ElicitResult | None:
-    """Ask the person during the call. None if the form was open too long, or its wait has closed meanwhile.
+    """Ask the user during the call. None if the form was open too long, or its wait was closed in the meantime.
 
     A form cannot be withdrawn; an answer that comes too late is ignored.
     """
@@ -119,7 +119,7 @@ async def ask_during_call(
 
 
 async def _closed(host: Host, wait: str) -> None:
-    """Return when the wait was closed elsewhere, or the server is about to end."""
+    """Return when the wait was closed elsewhere, or the server is about to stop."""
     while not host.closing.is_set() and (await host.service.wait_row(wait)).state == "open":
         with suppress(TimeoutError):
             async with asyncio.timeout(_EVERY):
@@ -141,7 +141,7 @@ def form_of(caller: Caller, wait: WaitRow, wrong: str = "") -> ElicitRequestForm
         decisions = list(decisions_of(wait))
         properties = {
             _ANSWER: {"type": "string", "title": "Your decision", "enum": decisions},
-            _REASON: {"type": "string", "title": "Reason (kept with the decision)"},
+            _REASON: {"type": "string", "title": "Reason (recorded with the decision)"},
         }
     message = brief(
         _message(wait, wrong), _LONGEST, f"read the full text before you answer: {caller.link(wait.run, wait.id)}"
@@ -165,7 +165,7 @@ def _choice(wait: WaitRow) -> dict[str, Any]:
 
 
 async def record_answer(host: Host, caller: Caller, run: str, wait: str, result: ElicitResult) -> str | None:
-    """Record a person's answer. Returns None if it was accepted or the wait was already closed, an empty string if the person
+    """Record the user's answer. Returns None if it was accepted or the wait was already closed, an empty string if the user
     did not answer, and otherwise an error message.
 
     Permissions are checked again: the question may be a week old.
@@ -205,7 +205,7 @@ def _words(said: Any) -> str:
 
 
 async def attend(call: Call, run: str, seconds: float | None, now: Round | None = None, note: str = "") -> Answer:
-    """Follow a run until it ends or waits, ask the person at the client what can be asked there, and report its state."""
+    """Follow a run until it ends or waits, ask the user of the client what can be asked there, and report its state."""
     host, caller, ctx = call.host, call.caller, call.ctx
     now, progress = now or Round(run=run), Progress(ctx.session.report_progress)
     clock = asyncio.get_running_loop().time
@@ -242,7 +242,7 @@ async def _take_answer(call: Call, now: Round, wait: str, said: Any) -> Round:
 
 
 async def continue_call(call: Call, seconds: float | None) -> Answer | None:
-    """Handle a repeated call that carries a person's answers; nothing is done twice. None if this is a first call.
+    """Handle a repeated call that carries the user's answers; nothing is done twice. None if this is a first call.
 
     Only questions that were asked can be answered, even if the client sends more.
     """

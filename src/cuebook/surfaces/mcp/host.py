@@ -20,9 +20,9 @@ from cuebook.service.worker import Worker
 from cuebook.wiring.wiring import Wiring
 
 Activity = Literal["running", "resting", "interrupted", "elsewhere"]
-"""The activity of a run: it continues by itself (running), waits for a person or has ended (resting), or is not driven by any
-process. An interrupted run continues when it is resumed here; one that belongs elsewhere must be resumed in its own folder or
-program.
+"""What a run is doing: it continues by itself (running), is waiting for a person or has ended (resting), or is not driven by
+any process. An interrupted run continues when it is resumed here; a run that belongs elsewhere must be resumed in its own
+folder or program.
 """
 NOT_DRIVEN: tuple[Activity, ...] = ("interrupted", "elsewhere")
 
@@ -36,13 +36,13 @@ class Caller(msgspec.Struct, frozen=True):
     principal: Principal
     """The principal that tools act for."""
     person: Principal
-    """The person who answers questions that the client asks in place."""
+    """The person who answers questions directly in the client."""
     address: str
     """URL of the web app, for links."""
     decides: bool = False
-    """Whether the assistant may get the tool that decides approvals."""
+    """Whether the assistant is offered the tool that decides on approvals."""
     approves_here: bool = True
-    """Whether the person is asked for approvals in place."""
+    """Whether the person is asked for approvals directly in the client."""
     each: bool = False
     """Whether each playbook is offered as a tool."""
 
@@ -58,7 +58,7 @@ class Caller(msgspec.Struct, frozen=True):
         return self.approves_here and self.person.may("approver")
 
     def key(self, run: str) -> tuple[str, str, str]:
-        """The key under which the last report of a run to this caller is kept."""
+        """The key of the last report on a run to this caller."""
         return self.principal.tenant, self.principal.name, run
 
     def link(self, run: str, wait: str = "") -> str:
@@ -66,7 +66,7 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 def client_of(ctx: Any) -> str:
-    """The client program's own name, kept with the answers and decisions that people make in it."""
+    """The client program's own name, recorded with the answers and decisions that people make in it."""
     params = ctx.session.client_params
     if params is None:
         return "an MCP client"
@@ -75,7 +75,7 @@ def client_of(ctx: Any) -> str:
 
 
 class LastReports(OrderedDict[tuple[str, str, str], str]):
-    """The most recent reports. A forgotten caller gets its next report at once."""
+    """The most recent reports. A caller whose report was dropped gets its next report at once."""
 
     def __setitem__(self, key: tuple[str, str, str], state: str) -> None:
         super().__setitem__(key, state)
@@ -100,7 +100,7 @@ class Host:
     caller: Callable[[Any], Caller]
     """Finds the caller from the SDK's request context."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the server is about to stop: calls that follow a run return, and the run is taken up again later."""
+    """Set when the server is about to stop: calls that follow a run return, and the run is resumed later."""
     last_reports: LastReports = field(default_factory=LastReports)
     """The state of each run in a caller's last report: a repeated call with `wait_seconds` waits for a change from it."""
 
@@ -110,5 +110,5 @@ class Host:
         return Histories(self.service, self.library)
 
     def may_raise(self, caller: Caller, row: RunRow, limit: str) -> bool:
-        """Whether the assistant set this limit of a run itself, and no person did."""
+        """Whether the assistant, rather than a person, set this limit of the run."""
         return row.owner == caller.principal.name and getattr(self.wiring.config.budget, limit, None) is None

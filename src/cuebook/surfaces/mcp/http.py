@@ -112,7 +112,7 @@ class Mounted:
 
 
 class _Once:
-    """Passes on one response only. The SDK sends a second one if a client disconnects during its request."""
+    """Passes on only one response. The SDK sends a second one if a client disconnects during its request."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -132,7 +132,7 @@ class _Once:
 
 
 def _is_relevant(record: logging.LogRecord) -> bool:
-    """Whether a log record matters. A disconnected client does not: its runs continue."""
+    """Whether a log record is worth logging. A disconnected client is not: its runs continue."""
     return record.exc_info is None or not isinstance(record.exc_info[1], ClosedResourceError | BrokenResourceError)
 
 
@@ -162,7 +162,7 @@ def _refused() -> Response:
         "title": "Unauthorized",
         "status": 401,
         "code": "bad_token",
-        "detail": "This needs a token.",
+        "detail": "This request needs a token.",
         "fix": "Create one with `cuebook users add NAME --role runner` (new user) or `cuebook users token NAME` (existing user), and send it as `Authorization: Bearer ...`.",
     }
     return JSONResponse(problem, 401, {"WWW-Authenticate": "Bearer"}, "application/problem+json")

@@ -1,7 +1,7 @@
-"""Notifies clients that the playbooks have changed, as long as any client has subscribed.
+"""Notifies clients that the playbooks have changed, while any client is subscribed.
 
-With the newer protocol a client subscribes by a request that stays open (`subscriptions/listen`), over either transport. With
-the older one clients are notified over stdio only, where one client lives as long as the server.
+With the newer protocol, a client subscribes with a request that stays open (`subscriptions/listen`), over either transport.
+With the older protocol, clients are notified over stdio only, where one client lives as long as the server.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Announcer:
 
     @asynccontextmanager
     async def lifespan(self, server: Any) -> AsyncIterator[None]:
-        """Watch the files while a server is up, and close the subscriptions when it is about to end."""
+        """Watch the files while a server is up, and close the subscriptions when it is about to stop."""
         tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._end())]
         try:
             yield None

@@ -50,7 +50,7 @@ async def follow(
     """Wait until a run ends, waits for a person or is no longer driven, or until the time is up. Returns the run and
     its activity.
 
-    While a waiting run is still in the `known` state, it is followed further.
+    While a waiting run is still in the `known` state, this keeps waiting.
     """
     service = host.service
     clock = asyncio.get_running_loop().time
@@ -62,7 +62,7 @@ async def follow(
             await progress.report(row, clock())
             activity = await activity_of(host, row)
             if activity in NOT_DRIVEN:
-                if await service.row(run) != row:  # it changed meanwhile
+                if await service.row(run) != row:  # it has changed in the meantime
                     continue
                 return row, activity
             if activity == "resting" and (row.status in ENDED or state_key(row, await service.waits(run)) != known):
@@ -93,5 +93,5 @@ async def _is_resting(host: Host, row: RunRow) -> bool:
     if row.reason == "timer":
         expiries = [wait.expires for wait in await service.waits(row.id) if wait.expires is not None]
         return min(expiries, default=now) - now > _SOON
-    # An answered run is still `waiting` until a driver takes it up.
+    # An answered run is still `waiting` until a driver picks it up.
     return not await service.is_due(row.id) and not await service.is_driven(row.id)

@@ -1,4 +1,4 @@
-"""Prompts that a person picks in an assistant: write, review or explain a playbook."""
+"""Prompts that a user picks in an assistant: write, review or explain a playbook."""
 
 from __future__ import annotations
 

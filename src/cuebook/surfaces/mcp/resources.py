@@ -26,7 +26,7 @@ _RECENT, _STEPS = 20, 300
 """Number of runs that are listed (others can be read by their id), and of steps in a transcript."""
 _DIGITS = 12
 PAGE = 100_000
-"""Characters of an output on one page. Clients may reject messages of more than a megabyte."""
+"""Characters of output per page. Clients may reject messages of more than a megabyte."""
 
 TEMPLATES = [
     ResourceTemplate(
@@ -153,7 +153,7 @@ def _output(uri: str, view: RunView, step: str, offset: int) -> ReadResourceResu
 
 
 def _page(uri: str, place: str, text: str, offset: int, more: Mapping[str, Any] = {}) -> ReadResourceResult:
-    """One page of a long text, marked as data, with a link to the next one."""
+    """One page of long text, marked as data, with a link to the next one."""
     part = text[offset : offset + PAGE]
     after = offset + len(part)
     meta: dict[str, Any] = {"characters": len(text), "offset": offset, **more}
@@ -200,6 +200,6 @@ def _transcript(view: RunView, interrupted: bool, marking: Marking) -> Iterator[
             cut = f"\n[cut: {kept} is in {output_uri(row.id, step.label)}]" if len(text) > len(shown) else ""
             yield f"{marking.data(shown)}{cut}"
     for wait in view.waits:
-        yield f"\n## Waits for: {wait.kind}\n\n{marking.data(brief(wait.prompt, LONGEST))}"
+        yield f"\n## Waiting for: {wait.kind}\n\n{marking.data(brief(wait.prompt, LONGEST))}"
     if row.error is not None:
         yield f"\n## Error\n\n{marking.data(brief(str(row.error)))}"

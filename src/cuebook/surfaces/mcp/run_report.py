@@ -1,4 +1,4 @@
-"""The report of a run for an assistant: facts it can act on, and text from models and tools, marked as data.
+"""The report on a run for an assistant: facts it can act on, and text from models and tools, marked as data.
 
 Long text is cut, with a link to the resource that has all of it.
 """
@@ -24,7 +24,7 @@ from cuebook.surfaces.mcp.tools.schemas import PARTS
 from cuebook.surfaces.mcp.untrusted_text import ALL, LONGEST, Marking, as_json, brief, fitted, one_line
 
 _MOST_STEPS, _LAST = 300, 20
-"""Number of steps in a report, and of notes of a step: the last ones."""
+"""Maximum number of steps in a report, and of notes per step; the latest are shown."""
 UNTRUSTED = (
     "result",
     "playbook",
@@ -111,7 +111,7 @@ def run_uri(run: str) -> str:
 
 
 async def rows(found: Sequence[RunRow], host: Host, caller: Caller, left: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Short descriptions of runs; `left` are the runs that no process drives."""
+    """Short descriptions of runs; `left` are the runs that no process is driving."""
     playbooks = await host.histories.playbooks(found)
     return [
         _row_object(row, playbooks.get(row.id), caller) | ({"status": INTERRUPTED} if row.id in left else {})
@@ -225,7 +225,7 @@ _DECIDED = ("approval", "in_doubt")
 
 
 def waits_of(view: RunView) -> list[WaitRow]:
-    """The waits that a person has to end, decisions first."""
+    """The waits that need a person, decisions first."""
     order = {"approval": 0, "in_doubt": 1, "question": 2, "budget": 3, "secret": 4, "breakpoint": 5}
     return sorted((wait for wait in view.waits if wait.kind in order), key=lambda wait: order[wait.kind])
 
@@ -269,7 +269,7 @@ def next_call(view: RunView, host: Host, caller: Caller, activity: Activity) -> 
         words = "It was interrupted and does not continue by itself. Resume it to continue where it stopped."
         return _next("resume_playbook_execution", run, words)
     if activity == "elsewhere":
-        words = "No process drives it, and it belongs to another folder or program. A person can continue it there"
+        words = "No process is driving it, and it belongs to another folder or program. A person can continue it there"
         return _next("", {}, f"{words} with `{display.command_line(f'resume {row.id}')}`.")
     if activity == "running" or row.reason == "timer":
         return _next("get_playbook_execution", {**run, "wait_seconds": 30}, "It continues by itself.")

@@ -1,4 +1,4 @@
-"""The MCP server over stdio, started by an assistant for one person. It ends with that assistant and loses nothing."""
+"""The MCP server over stdio, started by an assistant for one person. It exits when the assistant does, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _is_disconnected(wrong: BaseException | None) -> bool:
 
 
 def claimed_input() -> BinaryIO:
-    """Take over the process's input for the server; child processes and libraries find an empty one."""
+    """Take over the process's input for the server; child processes and libraries get an empty input."""
     private = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
     os.set_blocking(private, True)  # a non-blocking input looks as if it had ended
     with open(os.devnull, "rb") as nothing:
@@ -111,7 +111,7 @@ def claimed_input() -> BinaryIO:
 
 
 async def _leave(host: Host) -> None:
-    """Release all runs, so that the next server can take them up at once, and exit the process: a thread is still waiting
+    """Release all runs, so that the next server can pick them up at once, and exit the process: a thread is still waiting
     for input that may never come.
     """
     await host.worker.close()

@@ -1,4 +1,4 @@
-"""The Python API of `import cuebook`: load a playbook, run it, and continue a run that waits.
+"""The Python API of `import cuebook`: load a playbook, run it, and continue a run that is waiting.
 
 Every function has an async twin whose name starts with `a`. The module connects wiring and service, and depends on no dialect.
 """
@@ -127,9 +127,9 @@ def run(
     """Run a playbook until it ends or waits for a person.
 
     - `model`: `provider/model`, `local`, or a model object; by default the configured model.
-    - `answers`: answers to the run's questions, by step label. `unattended`: no person is present, so questions take their
+    - `answers`: answers to the run's questions, by step label. `unattended`: nobody is present, so questions take their
       defaults and breakpoints are skipped.
-    - `tools`: Python functions that the playbook calls with `@tool(python, name)`. They pass the gate like all tools: unless a
+    - `tools`: Python functions that the playbook calls with `@tool(python, name)`. They go through the gate like all tools: unless a
       tool only reads (`tool(f, reads_only=True)`) or a policy allows it, it waits for an approval.
     - `store`: the file or store for the run; by default the configured one, which the command line also uses.
     - `options`: `strict` (a warning fails the run), `stop_on_no` (answering a confirmation with no stops the run), and the
@@ -140,7 +140,7 @@ def run(
     - `decide`: called with each approval of the run (a `Wait`, whose `details` have the preview). It returns "approve" or
       "deny", alone or in a pair with the reason, or None to leave the approval open.
     - `on_event` is called with every event as it happens; `on_published` with the events that the playbook's format defines;
-      `on_say` with each message of a conversation, once, as soon as it is verified, while the model still writes.
+      `on_say` with each message of a conversation, once, as soon as it is verified, while the model is still writing.
 
     All other settings come from the configuration, as for the command line.
     """

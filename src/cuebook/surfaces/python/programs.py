@@ -32,8 +32,8 @@ class Programs:
         row = await programs.start("deploy", {"version": "1.2"})
         row = await programs.finish(row.id)
 
-    A run stores the function's name, not its code: the process that drives it must have the same function. While a run waits,
-    its process may end; another process with the same functions and the same store can continue it.
+    A run stores the function's name, not its code: the process that drives it must have the same function. While a run is
+    waiting, its process may exit; another process with the same functions and the same store can continue it.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Programs:
         return await self.service.start_program(_source_of(function), name, inputs or {}, settings_now, who)
 
     async def finish(self, run: str, *, every: float = 0.2) -> RunRow:
-        """Drive a run to its end. While it waits, wait until someone decides, here or at the command line."""
+        """Drive a run to its end. If it is waiting, wait until someone decides, here or at the command line."""
         service = self.service
         while True:
             row = await service.drive(run)

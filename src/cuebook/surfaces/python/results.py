@@ -61,7 +61,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Wait:
-    """Something that a run waits for."""
+    """Something that a run is waiting for."""
 
     id: str
     kind: str
@@ -104,7 +104,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Result:
-    """A run at the moment when it ended or started to wait."""
+    """A run at the moment it ended or started waiting."""
 
     run: str
     """Its id."""
@@ -136,7 +136,7 @@ class Result:
     events: tuple[Published, ...] = field(repr=False)
     """The events that the playbook's format defines, without those undone by a retry."""
     program: ProgramRun | None = field(repr=False)
-    """For a playbook that holds a conversation: its messages, executed lines, stack, variables, result and refused replies,
+    """For a conversational playbook: its messages, executed lines, stack, variables, result and refused replies,
     and the number of model calls.
     """
     _session: Session = field(repr=False, compare=False)
@@ -171,7 +171,7 @@ class Result:
         reason: str = "",
         outcome: Mapping[str, Any] | None = None,
     ) -> Result:
-        """Approve or deny the pending action, or decide an action in doubt; then continue."""
+        """Approve or deny the pending action, or decide on an action in doubt; then continue."""
         kinds = ("approval",) if decision in ("approve", "deny") else ("in_doubt",)
         one = self._wait(kinds, wait)
         return await self._session.continued(
@@ -224,7 +224,7 @@ class Result:
         reason: str = "",
         outcome: Mapping[str, Any] | None = None,
     ) -> Result:
-        """Approve or deny the pending action, or decide an action in doubt; then continue."""
+        """Approve or deny the pending action, or decide on an action in doubt; then continue."""
         return finished(self.adecide(decision, wait, reason=reason, outcome=outcome), "adecide")
 
     def retry(self, *, whole_step: bool = False) -> Result:
@@ -255,7 +255,7 @@ class Result:
                 f"Run {self.run} has {len(fitting)} matching waits.", fix=f"Name one of them: {', '.join(fitting)}."
             )
         waits = ", ".join(wait.kind for wait in self.waits) or "nothing"
-        raise BadInput(f"Run {self.run} is {self.status} and waits for {waits}.", fix="See `result.waits`.")
+        raise BadInput(f"Run {self.run} is {self.status} and is waiting for {waits}.", fix="See `result.waits`.")
 
 
 # --- inside -------------------------------------------------------------------------------------------------

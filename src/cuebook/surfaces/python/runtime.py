@@ -64,7 +64,7 @@ class Runtime:
         return await self._within()[1].handle(request, who, strict=strict)
 
     async def finished(self) -> None:
-        """Wait until every run in this process has ended or waits for a person."""
+        """Wait until every run in this process has ended or is waiting for a person."""
         await self._within()[1].finished()
 
     def _within(self) -> tuple[Service, runtime.Runtime]:

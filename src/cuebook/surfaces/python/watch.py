@@ -94,6 +94,6 @@ class Watch(Generic[T]):
         if self._projection is None or self._follower is None:
             return
         update = self._projection.see(event)
-        if event.run == self._follower.run:  # the parent of a fork has passed its own records on
+        if event.run == self._follower.run:  # a fork's parent has already passed on its own records
             for one in self._pick(update):
                 self._call(one)

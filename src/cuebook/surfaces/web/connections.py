@@ -47,11 +47,11 @@ USUAL = Bounds()
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the limit of open files as far as the system allows, and return it."""
+    """Raise the limit on open files as far as the system allows, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     if sys.platform == "darwin":
-        most = min(most, 10_240)  # the real limit of macOS
+        most = min(most, 10_240)  # the actual limit on macOS
     if soft != resource.RLIM_INFINITY and soft < most:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -31,7 +31,7 @@ SHORTEST_TOKEN = 20
 
 
 def check_reach(host: str, token: str) -> None:
-    """Raise `BadInput` if other machines can reach the server and it has no token, or a short one."""
+    """Raise `BadInput` if other machines can reach the server and it has no token, or one that is too short."""
     if token and len(token) < SHORTEST_TOKEN:
         raise BadInput(
             f"The server's token is shorter than {SHORTEST_TOKEN} characters.",

@@ -57,7 +57,7 @@ def test_a_policy_that_cannot_be_read_keeps_a_run_from_starting(cli: CommandLine
 
 def test_the_trust_of_the_projects_policy_is_reported(cli: CommandLine) -> None:
     path = cli.write("cuebook.policy.toml", '[tools]\nallow = ["x"]\n')
-    assert f"policy    {path} (project, not trusted: it can only restrict)" in cli.call("doctor").out
+    assert f"policy    {path} (project, not trusted: it can only restrict actions)" in cli.call("doctor").out
     cli.call("policy", "trust")
     before = cli.files()
     assert f"policy    {path} (project, trusted)" in cli.call("doctor").out

@@ -44,7 +44,7 @@ def test_a_key_is_kept_used_and_removed_and_never_shown(cli: CommandLine, server
     cli.config.write_text(f'[providers.mine]\nbase_url = "{server.url}"\nkey_env = "MINE_KEY"\n')
 
     said = [cli.call("keys", "set", "mine", stdin="sk-test-0123456789\n")]
-    assert said[0].out == "Stored the key of mine in the keyring as MINE_KEY.\n"
+    assert said[0].out == "Stored the key for mine in the keyring as MINE_KEY.\n"
     assert "cuebook MINE_KEY" in (cli.home / "ring" / "ring.json").read_text()
     said += [cli.call("keys", "list"), cli.call("doctor", "--json"), cli.call("keys", "list", "--json")]
     assert {"provider": "mine", "key": "MINE_KEY", "source": "keyring"} in said[3].object
@@ -53,7 +53,7 @@ def test_a_key_is_kept_used_and_removed_and_never_shown(cli: CommandLine, server
     assert (ran.code, server.keys[0]) == (0, "Bearer sk-test-0123456789")
     assert all("sk-test" not in one.out + one.err for one in [*said, ran])
 
-    assert cli.call("keys", "remove", "mine").out == "Removed the key of mine from the keyring.\n"
+    assert cli.call("keys", "remove", "mine").out == "Removed the key for mine from the keyring.\n"
     assert cli.call("keys", "remove", "mine").out == "The keyring has no key for mine.\n"
     empty = cli.call("keys", "set", "mine", stdin="\n")
     assert (empty.code, "The key is empty." in empty.err) == (2, True)

@@ -161,7 +161,7 @@ def test_a_command_is_held_to_reading_only_where_something_holds_it(bare_cli: Co
 
 def test_a_command_in_quotes_is_one_word_and_that_is_reported(bare_cli: CommandLine) -> None:
     ran = bare_cli.call("policy", "test", "command", "git push")
-    assert ran.err == "cuebook: 'git push' is read as the name of one program. Omit the quotes.\n"
+    assert ran.err == "cuebook: 'git push' is treated as the name of a single program. Omit the quotes.\n"
     assert ran.out.startswith("ask: command 'git push'\n")
     assert bare_cli.call("policy", "test", "command", "git", "a b").err == ""
 
@@ -234,7 +234,10 @@ def test_files_above_count_too_and_are_trusted_one_by_one(bare_cli: CommandLine)
     assert bare_cli.call("policy", "test", "command", "rm", "x").code == 5
     shown = bare_cli.call("policy", "show").out
     assert f"project: {below} (trusted)" in shown
-    assert f"project: {above} (not trusted: it can only restrict; `cuebook policy trust {above}` trusts it)" in shown
+    assert (
+        f"project: {above} (not trusted: it can only restrict actions; `cuebook policy trust {above}` trusts it)"
+        in shown
+    )
 
 
 def test_a_file_is_shown_as_it_is_when_it_is_trusted(bare_cli: CommandLine) -> None:

@@ -437,7 +437,7 @@ def test_every_exit_code_that_is_documented(asking: CommandLine, server: ModelSe
     cli = asking
     cli.write("tool.md", '# T\n\n## STEP 1: A\n\n@tool(builtin, Bash, {"command": "ls"})\n')
     documented = cli.call("--help").out
-    assert "0 completed, 1 failed, 2 bad input, 3 waiting for a person, 4 paused by a budget," in " ".join(
+    assert "0 completed, 1 failed, 2 bad input, 3 waiting for a person, 4 out of budget," in " ".join(
         documented.split()
     )
     policy = cli.config.parent / "policy.toml"

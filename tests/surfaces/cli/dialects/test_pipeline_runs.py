@@ -100,7 +100,7 @@ def test_the_live_view_sums_up_what_commands_give_and_shows_the_preview(cli: Com
     assert "Step keep, Keep them, asks for approval." in err
     assert "  output of list:\n  | 1\n" in err
     assert "  to undo it:\n  | Remove out.txt." in err
-    assert "tokens" not in err  # no model is asked
+    assert "tokens" not in err  # no model is called
 
 
 def test_an_approver_at_the_terminal_sees_the_output_and_how_to_undo_it(cli: CommandLine, count: Path) -> None:
@@ -240,7 +240,7 @@ def test_explain_shows_the_steps_what_they_touch_and_what_models_may_use(cli: Co
     assert "  list List them: runs seq 4" in words
     assert "  keep Keep them: asks for approval, then runs tee out.txt" in words
     assert "ask   command" in words
-    assert "no model is asked" in words
+    assert "no model is called" in words
 
 
 def test_a_new_pipeline_is_valid_and_runs(cli: CommandLine) -> None:

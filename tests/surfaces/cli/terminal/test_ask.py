@@ -193,7 +193,7 @@ def test_another_process_cancels_while_the_question_is_asked(letter: CommandLine
         terminal.until("By number")
         assert letter.call("cancel", the_run(letter)["run"]).code == 5
         assert terminal.ended() == 5
-        assert "It was ended elsewhere" in terminal.text
+        assert "It was closed elsewhere" in terminal.text
         assert "─ cancelled ─" in terminal.text
 
 

@@ -248,7 +248,7 @@ def test_a_served_instance_is_reached_by_its_url(cli: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (["install", "--client", "claude-desktop", "--url", ADDRESS.url], "support only commands"),
+        (["install", "--client", "claude-desktop", "--url", ADDRESS.url], "supports only servers"),
         (
             ["--folder", ".", "--web", "http://x", "install", "--client", "zed", "--url", ADDRESS.url],
             "--folder, --web cannot be combined with --url",

@@ -197,7 +197,7 @@ async def test_pages_show_what_a_run_would_ask_reach_and_use(web: ServedApp, pat
     web.book("tea.md", TEA)
     await web.model(ScriptedModel([])).serve()
     words = section((await page(web, path.format("gated"))).words)
-    for one in ("Asks for approval step write: run tee made.txt", "Commands", "wc -l made.txt", "no model is asked"):
+    for one in ("Asks for approval step write: run tee made.txt", "Commands", "wc -l made.txt", "no model is called"):
         assert one in words, one
     assert "Models" not in words
     words = section((await page(web, path.format("asks"))).words)
@@ -237,7 +237,7 @@ async def test_the_estimate_of_a_playbook_that_never_ran_is_its_upper_bound(web:
     assert "Estimate unknown: no price is listed for this model the most that a run may use" in made.words
     costs = {str(a["value"]): str(a["data-cost"]) for tag, a in made.elements if tag == "option" and "data-cost" in a}
     assert costs["local/smollm2-135m"] == "free: it runs on this machine"
-    assert "Estimate no model is asked" in (await page(web, "/playbooks/gated/run")).words
+    assert "Estimate no model is called" in (await page(web, "/playbooks/gated/run")).words
 
 
 async def test_the_estimate_follows_what_runs_have_used(web: ServedApp) -> None:

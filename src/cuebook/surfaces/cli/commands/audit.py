@@ -1,4 +1,4 @@
-"""`cuebook audit`: shows the evidence of a run and verifies its journal; also writes and reads exported runs."""
+"""`cuebook audit`: shows a run's evidence and verifies its journal; also writes and reads exported runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cuebook.surfaces.cli.terminal.output import complain, say
 from cuebook.surfaces.cli.terminal.progress import MARKS
 
 _DIGEST = 12
-"""Number of characters of a digest to show; --json prints the whole digest."""
+"""Number of digest characters to show; --json prints the whole digest."""
 
 
 @command(
@@ -45,11 +45,11 @@ _DIGEST = 12
 def audit_command(given: Given) -> int:
     """Show what a run did, who allowed it and what the results were, and check its journal.
 
-    For each step, the output lists the actions as they were performed (with handles instead of secrets), the decisions of
-    the policy and of people, the rules behind them, attempts, times, output digests, checks and cost. The command then
-    verifies the hash chain of the journal and prints its head: store the head elsewhere to detect a rewrite of the whole
-    journal. It also checks the texts that the journal refers to, including those sent to a model: a changed text breaks
-    the journal, and missing texts are listed.
+    For each step, the output lists the actions as they were performed (with handles instead of secrets), the decisions
+    made by the policy and by people, the rules behind them, attempts, times, output digests, checks and cost. The command
+    then verifies the journal's hash chain and prints its head: store the head elsewhere to detect a rewrite of the whole
+    journal. It also checks the stored texts that the journal refers to, including those sent to a model: a changed text
+    breaks the journal, and missing texts are listed.
 
     --export writes everything to one file, which `cuebook audit --file FILE` verifies on any machine. --verify only checks
     the journal, and that the run's status, steps and waits match it. Exit code 1 means that the journal is broken.
@@ -62,7 +62,7 @@ def audit_command(given: Given) -> int:
         raise BadInput("--verify and --export are mutually exclusive.", fix="Choose one.")
     if not given["run"]:
         raise BadInput(
-            "The argument RUN is missing.", fix="`cuebook runs` lists the runs; --file FILE reads an exported one."
+            "The argument RUN is missing.", fix="`cuebook runs` lists the runs; --file FILE reads an exported run."
         )
     if given["verify"]:
         return _verified(given)
@@ -183,7 +183,7 @@ def _lines(found: Audited) -> Iterator[str]:
     if counting != 0:
         yield from _evidence_lines(found, "" if counting is None else f", as of record {counting}")
     yield ""
-    purged = f", of which the content of {found.purged:,} was purged" if found.purged else ""
+    purged = f", {found.purged:,} of them with purged content" if found.purged else ""
     whole = "unbroken" if verdict.broken_at is None else f"broken at record {verdict.broken_at}: {verdict.problem}"
     yield from _named(
         [
@@ -195,7 +195,7 @@ def _lines(found: Audited) -> Iterator[str]:
 
 
 def _evidence_lines(found: Audited, as_of: str) -> Iterator[str]:
-    """`as_of` names the last valid record of a broken journal."""
+    """For a broken journal, `as_of` names the last valid record."""
     made = found.evidence
     yield from _named(list(_about(found, made, as_of)))
     for step in made.steps:
@@ -356,7 +356,7 @@ def outcome_words(outcome: Mapping[str, Any]) -> str:
             case "exit_code" | "status", _:
                 parts.append(f"{name.replace('_', ' ')} {value}")
             case "signal", _:
-                parts.append(f"ended by {value}")
+                parts.append(f"killed by {value}")
             case "done", True:
                 parts.append("done")
             case "calls", _:

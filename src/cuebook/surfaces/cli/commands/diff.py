@@ -55,7 +55,7 @@ def diff_command(given: Given) -> int:
     return session.with_service(given, look, looking=True)
 
 
-# --- in words -------------------------------------------------------------------------------------------
+# --- as text --------------------------------------------------------------------------------------------
 
 
 def _lines(compared: Mapping[str, Any]) -> Iterator[str]:

@@ -105,7 +105,7 @@ def examined(wiring: Wiring) -> tuple[dict[str, Any], list[str]]:
 
 
 def _sandbox(wiring: Wiring, missing: list[str]) -> dict[str, Any]:
-    """The sandboxes that work here, found by trying them."""
+    """The sandboxes that work here, determined by trying them."""
     probes = asyncio.run(probe())
     setting = wiring.config.get("sandbox")
     working = [one.name for one in probes if one.works]
@@ -195,7 +195,7 @@ def _setting(wiring: Wiring, name: str) -> dict[str, Any]:
     if name == "model" and value is None:
         value = wiring.model
     if name == "max_tokens" and value is None and wiring.max_tokens is not None:
-        value, origin = wiring.max_tokens, "default of the embedded model"
+        value, origin = wiring.max_tokens, "the embedded model's default"
     return {"value": str(value) if isinstance(value, Path) else value, "origin": origin}
 
 
@@ -231,7 +231,7 @@ def _store(path: Path) -> dict[str, Any]:
         while not folder.exists():
             folder = folder.parent
         if not os.access(folder, os.W_OK):
-            found["problem"] = f"Cannot create the store {path}. Choose another with --store or CUEBOOK_STORE."
+            found["problem"] = f"Cannot create the store {path}. Choose another store with --store or CUEBOOK_STORE."
         return found
     try:
         connection = _connect(path)
@@ -242,16 +242,20 @@ def _store(path: Path) -> dict[str, Any]:
         finally:
             connection.close()
     except sqlite3.Error as error:
-        found["problem"] = f"Cannot read the store {path} ({error}). Choose another with --store or CUEBOOK_STORE."
+        found["problem"] = (
+            f"Cannot read the store {path} ({error}). Choose another store with --store or CUEBOOK_STORE."
+        )
         return found
     if sound != "ok":
         found["problem"] = f"The store {path} is damaged ({sound}). Restore it from a backup."
     elif found["schema"] == 0 and tables:
         found["problem"] = (
-            f"{path} is a database, but not a Cuebook store. Choose another with --store or CUEBOOK_STORE."
+            f"{path} is a database, but not a Cuebook store. Choose another store with --store or CUEBOOK_STORE."
         )
     elif found["schema"] > len(MIGRATIONS):
-        found["problem"] = f"The store {path} was written by a newer Cuebook. Upgrade, or choose another with --store."
+        found["problem"] = (
+            f"The store {path} was written by a newer Cuebook. Upgrade, or choose another store with --store."
+        )
     elif not os.access(path, os.W_OK):
         found["problem"] = f"Cannot write to the store {path}. Check its permissions."
     return found
@@ -322,7 +326,7 @@ def _policy_lines(found: dict[str, Any]) -> list[str]:
 def _standing(file: dict[str, Any]) -> str:
     if file["whose"] == "user":
         return "user"
-    return f"{file['whose']}, {'trusted' if file['trusted'] else 'not trusted: it can only restrict'}"
+    return f"{file['whose']}, {'trusted' if file['trusted'] else 'not trusted: it can only restrict actions'}"
 
 
 def _value(name: str, value: Any) -> str:
@@ -339,7 +343,7 @@ def _value(name: str, value: Any) -> str:
 
 
 def _measured(amount: float, units: Sequence[tuple[int, str]], otherwise: str) -> str:
-    """The amount in the largest unit that divides it. A time is at least two of its unit: 24 h rather than 1 d."""
+    """The amount in the largest unit that divides it. A duration never becomes one of a unit: 24 h, not 1 d."""
     for size, unit in units:
         if amount and amount % size == 0 and (amount > size or otherwise != "s"):
             return f"{amount / size:g} {unit}"

@@ -86,5 +86,5 @@ def _permitted(wiring: Wiring) -> None:
     if ruling.decision != "allow":
         raise BadInput(
             f"The policy does not allow {wiring.model} without approval.",
-            fix="Choose another --model, or allow it: `cuebook policy allow model NAME`.",
+            fix="Choose another model with --model, or allow this one: `cuebook policy allow model NAME`.",
         )

@@ -35,8 +35,8 @@ from cuebook.wiring.wiring import Wiring
 HELP = """Show what a run would do, touch and cost.
 
 FILE is a playbook in any dialect. Pass inputs as for `cuebook run`; missing ones count as unknown. The output lists the
-steps in order and what each branch depends on, the questions to people, the models, tools, texts and hosts with the
-policy's decision and its rule, and the maximum cost of the model calls. Nothing is run, called or created.
+steps in order and what each branch depends on, the questions it asks, the models, tools, sources and hosts with the policy's
+decision and the rule behind it, and the maximum cost of the model calls. Nothing is run, called or created.
 """
 
 PLAN_HELP = """Show what each step would do, and what the policy says about it.
@@ -47,7 +47,7 @@ rules, the secrets and hosts they need, and the steps that change something with
 or a way to undo it (rollback_hint). Nothing is run, and no secret is read.
 
 The exit code is 1 if a step would be denied or is certain to fail, because an input is invalid or a secret or tool does
-not exist. Otherwise it is 0, even if a person would be asked.
+not exist. Otherwise it is 0, even if someone would have to approve a step.
 """
 
 _COMMON: list[click.Parameter] = [
@@ -123,7 +123,7 @@ def _check_foreseeable(found: Preview, playbook: Playbook, command: str) -> None
     if found.unforeseeable:
         raise BadInput(
             f"{playbook.where}: {command} cannot show the steps of this playbook: {found.unforeseeable}.",
-            fix=f"`cuebook explain {shlex.quote(playbook.where)}` shows what a run of it may do.",
+            fix=f"`cuebook explain {shlex.quote(playbook.where)}` shows what a run may do.",
         )
 
 

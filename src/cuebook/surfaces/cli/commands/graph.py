@@ -30,7 +30,7 @@ from cuebook.surfaces.cli.terminal.output import hand_over
             type=click.Choice(["mermaid"]),
             default="mermaid",
             show_default=True,
-            help="The format of the drawing.",
+            help="The output format.",
         ),
     ],
 )
@@ -39,10 +39,10 @@ def graph_command(given: Given) -> int:
 
     FILE is a playbook, - for stdin, or the id of a run, as with --run. The drawing of a run also shows the status of each
     step, the number of visits and, if known, the arrows that were followed. Boxes are model calls and actions, slanted
-    boxes are questions to a person, boxes with double sides are tools and Python, and diamonds are branches and conditions.
-    A dotted arrow is a call, or leads to a step that uses the result of another.
+    boxes are questions, boxes with double sides are tools and Python, and diamonds are branches and conditions. A dotted
+    arrow is a call, or leads to a step that uses the result of another step.
 
-    Paste the output into a fenced `mermaid` block on a page that renders them, or render it with the Mermaid tools.
+    Paste the output into a fenced `mermaid` block on a page that renders Mermaid, or render it with the Mermaid tools.
     """
     name = given["run"] or given["file"]
     if name is None:

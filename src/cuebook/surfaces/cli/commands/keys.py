@@ -15,34 +15,34 @@ from cuebook.wiring.keys import backend, checked_key
 PROVIDER = click.Argument(["provider"])
 
 
-@click.group("keys", help="Store the API keys of providers in the system keyring.")
+@click.group("keys", help="Store provider API keys in the system keyring.")
 def keys_command() -> None:
     pass
 
 
 @command("set", [PROVIDER])
 def _set(given: Given) -> int:
-    """Store the key of PROVIDER, typed without echo or read from stdin."""
+    """Store the key for PROVIDER, typed without echo or read from stdin."""
     wiring = session.wiring_of({})
     name = wiring.key_name(given["provider"])
     if not backend()[1]:
-        wiring.keys.set(name, "")  # raises the error before the person types a key in vain
+        wiring.keys.set(name, "")  # fails before the user types a key for nothing
     if sys.stdin.isatty():
         key = click.prompt(f"Key for {given['provider']}", hide_input=True, err=True)
     else:
         key = sys.stdin.readline()
     wiring.keys.set(name, checked_key(key))
-    say(f"Stored the key of {given['provider']} in the keyring as {name}.")
+    say(f"Stored the key for {given['provider']} in the keyring as {name}.")
     return 0
 
 
 @command("remove", [PROVIDER])
 def _remove(given: Given) -> int:
-    """Remove the key of PROVIDER from the keyring."""
+    """Remove the key for PROVIDER from the keyring."""
     wiring = session.wiring_of({})
     name = wiring.key_name(given["provider"])
     if wiring.keys.remove(name):
-        say(f"Removed the key of {given['provider']} from the keyring.")
+        say(f"Removed the key for {given['provider']} from the keyring.")
     else:
         say(f"The keyring has no key for {given['provider']}.")
     return 0

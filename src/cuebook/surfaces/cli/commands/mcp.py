@@ -25,14 +25,14 @@ _ADDRESS = "http://127.0.0.1:8765"
 PROJECT = click.Option(
     ["--project"],
     metavar="PATH",
-    help="The folder to work in, with its configuration; by default the current one.",
+    help="The folder to work in, whose configuration applies; by default, the current folder.",
     shell_complete=completion.any_file,
 )
 TOOLS = click.Option(["--tools"], is_flag=True, help="Also offer each playbook as a separate tool.")
 DECIDE = click.Option(
     ["--allow-decide"],
     is_flag=True,
-    help="Offer the tool that decides approvals of runs that others started. By default only people decide.",
+    help="Offer the tool that approves or denies actions in runs that others started. By default, only people decide.",
 )
 APPROVALS = click.Option(
     ["--approvals"],
@@ -61,7 +61,7 @@ OPTIONS: list[click.Parameter] = [
     invoke_without_command=True,
     params=OPTIONS,
     help="Serve Cuebook to an assistant, as an MCP server over stdio.\n\nThe assistant starts this command itself: `cuebook mcp"
-    " install --client NAME` prints the entry for it. Over HTTP, `cuebook serve` has the same server at /mcp.",
+    " install --client NAME` prints its configuration entry. Over HTTP, `cuebook serve` offers the same server at /mcp.",
 )
 @click.pass_context
 def mcp_command(ctx: click.Context, /, **given: object) -> int:
@@ -112,15 +112,15 @@ def _enter(project: str | None) -> None:
         click.Option(["--client"], type=click.Choice(list(CLIENTS)), required=True, help="The assistant."),
         click.Option(["--write"], is_flag=True, help="Write the entry to the assistant's file instead of printing it."),
         click.Option(
-            ["--file", "path"], metavar="PATH", help="The file to write to, instead of the assistant's usual one."
+            ["--file", "path"], metavar="PATH", help="The file to write to, instead of the assistant's usual file."
         ),
         click.Option(
-            ["--url"], metavar="URL", help="Connect to /mcp of a running `cuebook serve` instead of starting a command."
+            ["--url"], metavar="URL", help="Connect to /mcp on a running `cuebook serve` instead of starting a command."
         ),
     ],
 )
 def _install_command(given: Given) -> int:
-    """Print the entry for an assistant, or write it to its file.
+    """Print an assistant's configuration entry, or write it to the assistant's file.
 
     Options of `cuebook mcp` before `install` become part of the entry, as in `cuebook mcp --folder books install --client
     cursor`. The entry names the current folder, so the playbooks are the same wherever the assistant is started. --write
@@ -156,7 +156,7 @@ def _write(client: Client, entry: Entry, path: Path) -> None:
 def _at(url: str, client: Client, around: click.Context) -> Entry:
     """The entry for a running server. Of the options before `install`, only `--tools` applies to it."""
     if not client.address:
-        raise BadInput(f"--url: the settings of {client.title} support only commands.", fix="Omit --url.")
+        raise BadInput(f"--url: {client.title} supports only servers that it starts with a command.", fix="Omit --url.")
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -164,7 +164,7 @@ def _at(url: str, client: Client, around: click.Context) -> Entry:
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.path in ("", "/"):
         raise BadInput(
             f"--url: '{url}' is not the URL of an MCP server.",
-            fix=f"Pass the URL of /mcp of a running `cuebook serve`, as in {_ADDRESS}/mcp.",
+            fix=f"Pass the /mcp URL of a running `cuebook serve`, as in {_ADDRESS}/mcp.",
         )
     idle = [
         one.opts[0]
@@ -173,8 +173,8 @@ def _at(url: str, client: Client, around: click.Context) -> Entry:
     ]
     if idle:
         raise BadInput(
-            f"{', '.join(idle)} cannot be combined with --url: the server decides this.",
-            fix="Omit it here, and see `cuebook serve --help`.",
+            f"{', '.join(idle)} cannot be combined with --url: the running server decides this.",
+            fix="Omit the option here, and see `cuebook serve --help`.",
         )
     if around.params["tools"]:
         parts = parts._replace(query=urlencode({**dict(parse_qsl(parts.query)), "tools": "each"}))

@@ -23,7 +23,7 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 
 
 def _templates() -> list[str]:
-    """The names of all templates, those of the default dialect first."""
+    """The names of all templates, starting with the default dialect's."""
     usual = registry.named(registry.DEFAULT)
     return list(dict.fromkeys(name for dialect in (usual, *registry.dialects()) for name in dialect.templates))
 
@@ -39,12 +39,12 @@ def _dialects() -> list[str]:
         click.Option(
             ["--template"],
             type=click.Choice(_templates()),
-            help="The template; by default the dialect's first one.",
+            help="The template; by default, the dialect's first template.",
         ),
         click.Option(
             ["--dialect"],
             type=click.Choice(_dialects()),
-            help=f"The dialect; by default the one that the suffix of NAME indicates, or {registry.DEFAULT}.",
+            help=f"The dialect; by default, the one indicated by the suffix of NAME, or {registry.DEFAULT}.",
         ),
         click.Option(["--from", "description"], metavar="TEXT", help="Let the model draft it from a description."),
         *options.SETTINGS[:2],
@@ -53,14 +53,14 @@ def _dialects() -> list[str]:
 def new_command(given: Given) -> int:
     """Create a small playbook to start from.
 
-    NAME is a name or path; without a suffix, the dialect's usual one is added. An existing file is never overwritten.
+    NAME is a name or path; if it has no suffix, the dialect's usual suffix is added. An existing file is never overwritten.
     With --from, the configured model drafts the playbook: the draft is checked, corrected at most twice, and saved only
     if it is valid. TEXT may be @FILE, or - for stdin.
 
     \b
     linear     inputs and steps, one after the other
-    branching  a step that branches on the result of an earlier one
-    questions  a person chooses, comments and confirms
+    branching  a step that branches on the result of an earlier step
+    questions  the user chooses, comments and confirms
     tools      a tool is called, and a model reads its result
     """
     dialect = registry.named(given["dialect"]) if given["dialect"] else registry.by_suffix(given["name"])

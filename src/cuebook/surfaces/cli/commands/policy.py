@@ -107,7 +107,7 @@ class _Tested(NamedTuple):
 
 
 async def _tested(action: Action, wiring: Wiring, service: Service) -> _Tested:
-    """The decision of the policy, and the checks that apply regardless of it."""
+    """The policy's decision, and the checks that apply regardless of it."""
     today, notes = await service.policy(), []
     if action.domain == "tool":
         action, note = await _as_marked(action, wiring)
@@ -126,7 +126,7 @@ async def _tested(action: Action, wiring: Wiring, service: Service) -> _Tested:
 
 
 async def _as_marked(action: Action, wiring: Wiring) -> tuple[Action, str]:
-    """The action, read-only if the tool of this name exists and declares itself so, and a note about it."""
+    """The action, marked read-only if a tool with this name exists and declares itself read-only, and a note about it."""
     found = await wiring.factory.tools.find(action.target)
     if isinstance(found, Failed):
         return action, "" if action == NETWORK else f"{found.message} The test assumes that it {_does(action)}."
@@ -166,7 +166,7 @@ def _action(words: tuple[str, ...], reads_only: bool) -> Action:
     target = words[1:]
     if domain == "command" and target:
         if len(target) == 1 and len(target[0].split()) > 1:
-            complain(f"cuebook: {shlex.quote(target[0])} is read as the name of one program. Omit the quotes.")
+            complain(f"cuebook: {shlex.quote(target[0])} is treated as the name of a single program. Omit the quotes.")
         return Action("command", shlex.join(target), reads_only)
     if domain == "egress" and 0 < len(target) <= 2:
         method, url = target if len(target) == 2 else ("GET", target[0])
@@ -235,7 +235,7 @@ def _opinion_lines(opinion: Opinion) -> Iterator[str]:
 def _why_not(opinion: Opinion) -> str:
     if opinion.whose == "project":
         return f"the file is not trusted (`cuebook policy trust {shlex.quote(opinion.where)}`)"
-    return f"a {opinion.whose} can only restrict"
+    return f"a {opinion.whose} can only restrict actions"
 
 
 def _tested_object(tested: _Tested) -> dict[str, Any]:
@@ -296,7 +296,7 @@ def _show(given: Given) -> int:
 def _policy_lines(today: Policy, config: Config) -> Iterator[str]:
     if not today.layers:
         yield "There are no policy files; only the built-in defaults apply."
-        yield f"Your own would be {_config_folder(config) / 'policy.toml'}; a project's is cuebook.policy.toml."
+        yield f"Your own file would be {_config_folder(config) / 'policy.toml'}; a project's file is cuebook.policy.toml."
         yield ""
     for layer in today.layers:
         yield f"{layer.whose}: {layer.where} ({_standing(layer)})"
@@ -307,7 +307,7 @@ def _policy_lines(today: Policy, config: Config) -> Iterator[str]:
     yield f"  expire: {display.duration(asked.expires_after) if asked.expires_after is not None else 'never'}"
     yield f"  then:   {asked.on_expiry}"
     if asked.different_person:
-        yield "  by a person other than the one who started the run"
+        yield "  by someone other than the person who started the run"
     yield ""
     if not today.asks_from_outside:
         yield "An allowed command may contain text from a model, a server or a tool."
@@ -332,7 +332,7 @@ def _standing(layer: Layer) -> str:
         return "yours"
     if layer.may_allow:
         return "trusted"
-    return f"not trusted: it can only restrict; `cuebook policy trust {shlex.quote(layer.where)}` trusts it"
+    return f"not trusted: it can only restrict actions; `cuebook policy trust {shlex.quote(layer.where)}` trusts it"
 
 
 def _rule_lines(layer: Layer) -> Iterator[str]:
@@ -471,7 +471,7 @@ def _override_object(override: Override, now: float) -> dict[str, Any]:
     "trust",
     [
         click.Argument(["file"], required=False),
-        click.Option(["--revoke"], is_flag=True, help="Stop trusting it."),
+        click.Option(["--revoke"], is_flag=True, help="Stop trusting the file."),
         options.AS_USER,
         options.STORE,
     ],

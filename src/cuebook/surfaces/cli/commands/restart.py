@@ -38,7 +38,7 @@ def _restart(given: Given) -> int:
     """Start a new run from a step of another run, optionally with changed values or settings.
 
     The old run stays unchanged. The new run keeps the results of the steps before STEP; changed values and settings apply
-    from STEP on. If a step was visited more than once, STEP means the last visit; 1#2 means the second visit of step 1.
+    from STEP on. If a step was visited more than once, STEP means the last visit; 1#2 means the second visit to step 1.
     """
 
     async def act(service: Service, wiring: Wiring) -> RunRow:

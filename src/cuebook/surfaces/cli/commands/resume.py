@@ -104,7 +104,7 @@ def answer_command(given: Given) -> int:
     ],
 )
 def decide_command(given: Given) -> int:
-    """Approve or deny an action of a run, or resolve an effect in doubt.
+    """Approve or deny an action in a run, or resolve an effect in doubt.
 
     `cuebook inbox WAIT` shows the action in full. 'approve' and 'deny' apply once: Cuebook runs exactly what was
     approved, and asks again if anything changes.
@@ -112,7 +112,7 @@ def decide_command(given: Given) -> int:
     An effect is in doubt if it was started and its outcome is unknown, for example because the process was killed.
     'repeat' performs it again, 'stop' fails the run, and 'done' continues with the outcome you pass:
     '{"exit_code": 0, "stdout": "..."}' for a command, '{"status": 200, "body": "..."}' for a request, '{"value": ...}'
-    for a tool. `cuebook inbox WAIT` shows which one is expected.
+    for a tool. `cuebook inbox WAIT` shows which form is expected.
     """
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
@@ -140,7 +140,7 @@ def decide_command(given: Given) -> int:
 def cancel_command(given: Given) -> int:
     """Cancel a run; a second cancel stops it at once.
 
-    The run may undo what it did. The exit code is 5, as for any cancelled run. The policy defines who may cancel.
+    The run may undo what it did. The exit code is 5, as for any cancelled run. The policy defines who may cancel it.
     """
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
@@ -174,7 +174,7 @@ def retry_command(given: Given) -> int:
 async def changes_for(
     service: Service, wiring: Wiring, row: RunRow, given: Given
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values and settings that the call changes."""
+    """The values and settings that this call changes."""
     values = options.changed_values(given["values"])
     settings = await settings_for(service, wiring, row, given)
     return await service.typed_changes(row, values), settings

@@ -27,8 +27,8 @@ is the text itself, @FILE for the text of a file, or - for stdin. Write @@ for a
 
 If you are at a terminal, the run asks its questions here. Otherwise, and for questions that you leave for later, the run
 waits: the command prints how to answer and exits with code 3. --answer and --answers provide answers in advance. At a
-terminal, a playbook that holds a conversation becomes a chat; /help lists what it can show, such as the listing, the
-stack and the variables.
+terminal, a conversational playbook becomes a chat; /help lists what it can show, such as the listing, the stack and the
+variables.
 """
 
 OPTIONS: list[click.Parameter] = [

@@ -1,7 +1,7 @@
 """`cuebook runtime` and `cuebook run --envelope`: print one envelope on stdout and nothing else.
 
 If the caller stops waiting, the run continues in the process that drives it. If that is this process, it closes stdout
-after the envelope and exits when the run waits for a person or has ended.
+after the envelope and exits once the run is waiting for a person or has ended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`cuebook secrets`: names for the handles of secrets. It checks that a value can be read, and never shows it."""
+"""`cuebook secrets`: names for secret handles. It checks that a value can be read, and never shows it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def secrets_command() -> None:
     [
         NAME,
         click.Argument(["handle"]),
-        # An extra word may be the secret itself, and click would repeat it in its error.
+        # An extra argument may be the secret itself, and click would repeat it in its error.
         click.Argument(["more"], nargs=-1, metavar=""),
         options.AS_USER,
         options.STORE,

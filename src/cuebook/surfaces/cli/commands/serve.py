@@ -20,13 +20,13 @@ from cuebook.wiring.wiring import Wiring
 
 TOKEN = "CUEBOOK_SERVE_TOKEN"
 HOSTED_RATE = "20/hour"
-"""The rate limit for starting runs if other machines can reach the app and no rate is configured."""
+"""The rate limit for starting runs if other machines can reach the app and no limit is configured."""
 
 FOLDERS = click.Option(
     ["--folder", "folders"],
     metavar="PATH",
     multiple=True,
-    help="A folder of playbooks; repeatable. By default those of `[serve] folders`, or the current one.",
+    help="A folder of playbooks; repeatable. By default, those in `[serve] folders`, or the current folder.",
     shell_complete=completion.any_file,
 )
 
@@ -37,7 +37,7 @@ OPTIONS: list[click.Parameter] = [
         type=click.IntRange(0, 65535),
         default=8765,
         show_default=True,
-        help="The port to listen on; 0 chooses a free one.",
+        help="The port to listen on; 0 picks a free port.",
     ),
     FOLDERS,
     click.Option(["--open", "open_it"], is_flag=True, help="Open the app in the browser."),
@@ -45,7 +45,7 @@ OPTIONS: list[click.Parameter] = [
         ["--allow-host", "names"],
         metavar="NAME",
         multiple=True,
-        help="Another host name that the app accepts; repeatable.",
+        help="An additional host name to accept; repeatable.",
     ),
     click.Option(
         ["--token-file"],
@@ -102,7 +102,7 @@ def _serve(given: Given) -> int:
 def _token_command(given: Given) -> int:
     """Create a token that lets a service start one playbook and nothing else.
 
-    PLAYBOOK is the id of the playbook in the library. The token is shown only once; a new one replaces it.
+    PLAYBOOK is the id of the playbook in the library. The token is shown only once; a new token replaces it.
     """
     parent = click.get_current_context().parent
     assert parent is not None
@@ -137,7 +137,7 @@ def _token(given: Given) -> str:
 
 
 def named_folders(given: Given) -> list[Path]:
-    """The folders of `--folder`. Raises `BadInput` if one does not exist."""
+    """The folders given by `--folder`. Raises `BadInput` if one does not exist."""
     chosen = [Path(folder).expanduser().absolute() for folder in given["folders"]]
     for folder in chosen:
         if not folder.is_dir():
@@ -146,7 +146,7 @@ def named_folders(given: Given) -> list[Path]:
 
 
 def playbook_folders(given: Given, config: Config) -> list[Path]:
-    """The folders of `--folder`, or the configured ones, or the project's folder and the folder of stored playbooks."""
+    """The folders given by `--folder`, or the configured folders, or the project's folder and the folder of stored playbooks."""
     stored: Path | None = config.get("playbooks")
     return (
         named_folders(given)

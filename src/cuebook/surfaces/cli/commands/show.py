@@ -55,7 +55,7 @@ def runs_command(given: Given) -> int:
     """List runs, newest first.
 
     STATUS is pending, running, paused, awaiting_input, awaiting_approval, completed, failed, cancelled, expired or
-    interrupted. An interrupted run is unfinished, but no process is driving it, whatever its other status.
+    interrupted. An interrupted run is unfinished, but no process is driving it, whatever its status.
     """
     wanted = [one.replace(" ", "_") for one in given["status"]]
     known = (*get_args(RunStatus), run_objects.INTERRUPTED)
@@ -110,10 +110,10 @@ def runs_command(given: Given) -> int:
 def show_command(given: Given) -> int:
     """Show a run: steps, outputs and what it is waiting for.
 
-    --state prints the execution state and --trace the execution trace, if the playbook's format defines one, for a run of
-    any status. A trace contains each visit and attempt of a step, the edges that were followed and why, and the sources; or
-    every line that was executed. For a playbook that holds a conversation, the output is the conversation, the listing with
-    the current line, the stack and the variables.
+    --state prints the execution state and --trace the execution trace, if the playbook's format defines one, for a run in
+    any state. A trace contains each visit and attempt of a step, the edges that were followed and why, and the sources; or
+    every executed line. For a conversational playbook, the output is the conversation, the listing with the current line,
+    the stack and the variables.
     """
     if sum(bool(given[name]) for name in ("output", "state", "trace", "sent")) > 1:
         raise BadInput("--output, --state, --trace and --sent are mutually exclusive.", fix="Choose one.")
@@ -217,7 +217,7 @@ def _steps_in_words(view: RunView) -> Iterator[str]:
             f"step {views.named(step.label, step.title)}{f' (visit {step.visit})' if step.visit > 1 else ''}\n"
             f"  {_step_line(step, view.run)}"
         )
-        has_details = step.seq and last[step.label] == number  # outputs and notes are those of the last visit
+        has_details = step.seq and last[step.label] == number  # outputs and notes come from the last visit
         notes = [*_answers_in_words(view, step.label), *view.notes.get(step.label, [])] if has_details else []
         head += "".join(f"\n  {note}" for note in notes)
         if has_details and (source := view.passed_on.get(step.label)):
@@ -265,7 +265,7 @@ def events_command(given: Given) -> int:
     """Show the events of a run, and follow it.
 
     With --json, each line also has the name of the event in the playbook's format, as `type`, if the format names its
-    events. If the format has several events for one event of Cuebook, the others follow on separate lines.
+    events. If the format has several events for one Cuebook event, the others follow on separate lines.
     """
     if not _EVENT_ID.fullmatch(given["after"]):
         raise BadInput(
@@ -317,7 +317,7 @@ def _fields(data: dict[str, Any], before: str = "") -> Iterator[str]:
     ],
 )
 def inbox_command(given: Given) -> int:
-    """List everything that is waiting for a person, or show one WAIT in full.
+    """List everything that needs someone's attention, or show one WAIT in full.
 
     The list includes interrupted runs, which `cuebook resume` continues.
     """

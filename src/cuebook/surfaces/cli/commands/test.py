@@ -23,7 +23,7 @@ from cuebook.testing.junit import in_words, report
 from cuebook.testing.runner import CaseFile, Ran, Real
 
 _LONGEST = 1_500
-"""The maximum number of characters of a text in a failure; --json and --junit contain all of it."""
+"""The maximum number of characters to show of a value in a failure; --json and --junit contain all of it."""
 
 
 @command(
@@ -31,7 +31,7 @@ _LONGEST = 1_500
     [
         click.Argument(["paths"], nargs=-1),
         click.Option(["-k", "word"], metavar="WORD", help="Only run cases with this word in their name."),
-        click.Option(["--record"], is_flag=True, help="Ask the real model for missing replies, and record them."),
+        click.Option(["--record"], is_flag=True, help="Call the real model for missing replies, and record them."),
         click.Option(["--real"], is_flag=True, help="Perform the steps that cases mark as real, in the sandbox."),
         click.Option(["--junit"], metavar="FILE", help="Also write the results as JUnit XML."),
         options.AS_JSON,
@@ -40,7 +40,7 @@ _LONGEST = 1_500
     epilog="Exit codes: 0 all passed, 1 some failed, 2 a test file is invalid or missing.",
 )
 def test_command(given: Given) -> int:
-    """Run the tests of playbooks.
+    """Run playbook tests.
 
     NAME.test.yaml contains the test cases of the playbook NAME in the same folder, which may be in any dialect. PATHS are
     test files, playbooks, or folders to search; by default the current folder. Each case provides the replies of models
@@ -59,7 +59,7 @@ def test_command(given: Given) -> int:
 
 
 def _loaded(paths: list[Path]) -> list[CaseFile]:
-    """Loads all test files; the error lists the problems of all of them."""
+    """Loads all test files; the error lists the problems in all of them."""
     found = runner.find(paths)
     if not found:
         where = ", ".join(str(path.absolute()) for path in paths)
@@ -131,7 +131,7 @@ def _colored(given: Given) -> bool:
 
 
 class _Lines:
-    """Prints a line for each case as it ends, then the failures, then the totals."""
+    """Prints a line for each case as it finishes, then the failures, then the totals."""
 
     def __init__(self, *, color: bool) -> None:
         self._color = color

@@ -33,7 +33,7 @@ def users_command() -> None:
     pass
 
 
-@command("add", [NAME, _roles("A role of the user"), options.AS_USER, options.STORE, options.AS_JSON])
+@command("add", [NAME, _roles("A role for the user"), options.AS_USER, options.STORE, options.AS_JSON])
 def _add(given: Given) -> int:
     """Add a user.
 
@@ -94,7 +94,7 @@ def _list(given: Given) -> int:
         for user in users:
             say(f"{user.name:<20}{', '.join(user.roles):<40}since {display.moment(user.created)}")
         if not users:
-            say("There are no users: the person at this terminal may do everything.")
+            say("There are no users: anyone at this terminal may do everything.")
         return 0
 
     return session.with_service(given, act, looking=True)

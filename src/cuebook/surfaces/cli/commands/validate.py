@@ -45,11 +45,11 @@ def _name(path: str) -> str:
 def parse_command(given: Given) -> int:
     """Print a playbook as Cuebook parses it: an outline, or with --json all of it.
 
-    FILE is a playbook, or - for stdin. Playbooks in YAML or JSON are refused, because they already are structured data. The
+    FILE is a playbook, or - for stdin. Playbooks in YAML or JSON are refused, because they are already structured data. The
     JSON object has `valid`, `definition`, `warnings` and `errors`, in the form of the format's conformance vectors if it has
     any. `cuebook validate` finds further problems.
 
-    Exit codes: 0 it is a playbook, 2 it is not. `cuebook validate FILE --parse` is the same.
+    Exit codes: 0 it is a playbook, 2 it is not. `cuebook validate FILE --parse` does the same.
     """
     return _parsed(given)
 
@@ -124,7 +124,7 @@ def validate_command(given: Given) -> int:
 
 
 def _playbooks(given: Sequence[str]) -> list[str]:
-    """All playbooks without duplicates, including those in folders. A folder without any is an error: probably a typo."""
+    """All playbooks without duplicates, including those in folders. A folder without playbooks is an error, because it is probably a typo."""
     found: dict[str, None] = {}
     for path in given:
         if path == "-" or not os.path.isdir(path):
@@ -202,7 +202,7 @@ def _report(found: dict[str, list[Finding]], decisive: set[str]) -> dict[str, An
 
 
 def _sarif(found: dict[str, list[Finding]]) -> dict[str, Any]:
-    """One SARIF log with one run, because readers refuse several runs of the same tool."""
+    """One SARIF log with one run, because SARIF readers reject several runs of the same tool."""
     codes = registry.codes()
     logs = [log_of(findings, _uri(path), codes) for path, findings in found.items()]
     runs = [log["runs"][0] for log in logs]
@@ -228,7 +228,7 @@ def _uri(path: str) -> str:
 def summary_command(given: Given) -> int:
     """Show what a playbook is about: title, inputs, steps and what it uses.
 
-    FILE may be - for stdin. `cuebook explain FILE --summary` is the same.
+    FILE may be - for stdin. `cuebook explain FILE --summary` does the same.
     """
     return summarize(given)
 
@@ -259,8 +259,8 @@ def convert_command(given: Given) -> int:
     """Convert a playbook to JSON, and back, without losing anything that affects a run.
 
     FILE is a playbook, its JSON as printed by `convert` or `parse --json`, or - for stdin. Converting a playbook to a
-    playbook normalizes its text. JSON that no playbook can express is refused with the name of the field, and so is a
-    playbook whose dialect has no JSON form.
+    playbook normalizes its text. JSON that no playbook can express is refused with the name of the field. A playbook
+    whose dialect has no JSON form is refused as well.
     """
     name = _name(given["file"])
     text = read_stdin() if given["file"] == "-" else read_text(given["file"])

@@ -1,6 +1,6 @@
-"""Asks the person at the terminal for the answers and decisions that a run is waiting for.
+"""Asks the user at the terminal for the answers and decisions that a run is waiting for.
 
-The question stays a durable wait in the store, so nothing is lost if this process ends, and another person may answer it
+The question stays a durable wait in the store, so nothing is lost if this process exits, and someone else may answer it
 first.
 """
 
@@ -36,11 +36,11 @@ LATER = "later"
 _MEANT = {"y": "approve", "yes": "approve", "n": "deny", "no": "deny"}
 """Other words that people use for a decision."""
 _BETWEEN_LOOKS = 0.3
-"""Seconds between checks whether the wait was decided elsewhere."""
+"""Seconds between checks of whether the wait was decided elsewhere."""
 
 
 def someone_is_there(given: Given) -> bool:
-    """Whether there is a person at the terminal who may be asked."""
+    """Whether there is a user at the terminal who can be asked."""
     if any(given.get(name) for name in ("as_json", "as_events", "no_ask", "unattended")):
         return False
     return _is_terminal(sys.stdin) and _screen() is not None and _has_keyboard()
@@ -63,7 +63,7 @@ def _has_keyboard() -> bool:
 
 
 class Decided(Exception):
-    """The wait was decided elsewhere while the person was asked."""
+    """The wait was decided elsewhere while the user was being asked."""
 
     def __init__(self, wait: WaitRow) -> None:
         super().__init__(wait.id)
@@ -71,11 +71,11 @@ class Decided(Exception):
 
 
 class Later(Exception):
-    """The person left the question for later."""
+    """The user left the question for later."""
 
 
 class Asker:
-    """Asks the person at the terminal, and answers and decides on their behalf."""
+    """Asks the user at the terminal, and answers and decides on their behalf."""
 
     def __init__(self, service: Service, who: Principal, editor: LineEditor, screen: IO[str], *, color: bool) -> None:
         self._service = service
@@ -85,7 +85,7 @@ class Asker:
         self._color = color
 
     async def ask_for(self, waits: Sequence[WaitRow]) -> bool:
-        """Asks about the most urgent of these waits. Returns False if none can be asked here, or it is left for later."""
+        """Asks about the most urgent of these waits. Returns False if the user cannot be asked here or leaves it for later."""
         urgency = list(STATUS_OF_WAIT)
         wait = min((w for w in waits if w.kind in ASKED), key=lambda w: urgency.index(w.kind), default=None)
         if wait is None:
@@ -238,7 +238,7 @@ Made = TypeVar("Made", bound=Asker)
 
 
 def asker_for(given: Given, service: Service, who: Principal, made: Callable[..., Made]) -> Made | None:
-    """An asker made by `made`, if there is a person at the terminal."""
+    """An asker made by `made`, if there is a user at the terminal."""
     screen = _screen()
     if screen is None or not someone_is_there(given):
         return None
@@ -264,4 +264,4 @@ def _by_whom(wait: WaitRow) -> str:
         return f"It was decided elsewhere{who}: {wait.answer['decision']}."
     if "value" in wait.answer:
         return f"It was answered elsewhere{who}: {wait.answer['value']}"
-    return f"It was ended elsewhere{who}."
+    return f"It was closed elsewhere{who}."

@@ -1,4 +1,4 @@
-"""Chat at a terminal: a conversation in which the person can also look at the listing, the stack and the variables.
+"""Chat at a terminal: a conversation in which the user can also look at the listing, the stack and the variables.
 
 The program's messages are shown as soon as they are verified. Without a terminal, the conversation is printed as plain lines.
 """
@@ -50,7 +50,7 @@ _COMMAND = re.compile(r"/([a-z]+)\s*\Z")
 
 
 def view_and_asker(given: Given, service: Service, who: Principal, dialect: Dialect) -> tuple[View, Asker | None]:
-    """The view that shows a run, and the asker for the person at the terminal."""
+    """The view that shows a run, and the asker for the user at the terminal."""
     talk = Talk(dialect, with_lines=bool(given.get("as_lines")))
 
     def made(*parts: Any, **more: Any) -> ChatAsker:
@@ -155,7 +155,7 @@ class Chat(Terminal):
         self.console.print(words, width=self._width)
 
     def _entry(self, entry: Entry) -> None:
-        """Shows the few events outside the conversation that a person must know about."""
+        """Shows the few events outside the conversation that the user must know about."""
         refusal = self._talk.refusal()
         if refusal is not None:
             self._note(conversation.refusal_line(refusal), "dim")
@@ -223,11 +223,11 @@ class ChatLines(Plain):
         return {**super()._object(view), "program": self._talk.run.as_object()}
 
 
-# --- the person -----------------------------------------------------------------------------------------
+# --- the user -------------------------------------------------------------------------------------------
 
 
 class ChatAsker(Asker):
-    """Asks as in a chat. Instead of an answer, the person can type a command that shows the state of the run."""
+    """Asks as in a chat. Instead of an answer, the user can type a command that shows the state of the run."""
 
     def __init__(
         self, talk: Talk, service: Service, who: Principal, editor: LineEditor, screen: IO[str], *, color: bool

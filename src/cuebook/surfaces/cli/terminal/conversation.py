@@ -107,7 +107,7 @@ def refusal_line(one: Refusal) -> str:
 
 
 def why_lines(run: Conversation, most: int = 3) -> Iterator[str]:
-    """The last refused replies: the rule, the position, what would have been legal, and whether the model is asked again."""
+    """The last refused replies: the rule, the position, what would have been legal, and whether the model is called again."""
     if not run.refused:
         yield "No reply was refused."
     if len(run.refused) > most:

@@ -82,7 +82,7 @@ class LineEditor:
 
         if self._input is None:
             self._input = Vt100Input(sys.stdin)
-        # Otherwise prompt_toolkit waits for terminals that do not report the position of the cursor.
+        # Otherwise prompt_toolkit waits for terminals that do not report the cursor position.
         screen = cast(TextIO, self._screen)
         output = Vt100_Output(screen, self._size, term=os.environ.get("TERM"), enable_cpr=False)
         # A session with its own output would not check for a dumb terminal.
@@ -124,7 +124,7 @@ def _continued(session: PromptSession[Any], file: int) -> Iterator[None]:
 
         if session.app.is_running and os.tcgetpgrp(file) == os.getpgrp():
             raw_mode(file).__enter__()
-            session.app.output.write_raw("\r\n")  # the position of the cursor is unknown
+            session.app.output.write_raw("\r\n")  # the cursor position is unknown
             session.app.renderer.reset()
             session.app.invalidate()
 

@@ -148,7 +148,7 @@ def prepare_streams() -> None:
 
 
 def write_problem(error: Exception) -> str:
-    """Why stdout could not be written; empty if the error is about something else, such as a named file."""
+    """Why stdout could not be written to; empty if the error is about something else, such as a named file."""
     if isinstance(error, OSError) and error.filename is None and error.errno in _CANNOT_WRITE:
         return os.strerror(error.errno)
     return ""

@@ -60,7 +60,7 @@ class View(Protocol):
         """Nothing is running: an asker may use the screen now."""
 
     def end(self, view: RunView) -> None:
-        """The run waits or has ended."""
+        """The run is waiting or has ended."""
 
 
 @runtime_checkable
@@ -252,7 +252,7 @@ def failure_of(performed: Performed) -> Failed | None:
 
 
 def says_again(reason: str, failure: str) -> bool:
-    """Whether the reason of a failed step repeats the failure that was already shown."""
+    """Whether a failed step's reason repeats the failure that was already shown."""
     return bool(reason) and failure.startswith(reason.rstrip(". "))
 
 

@@ -40,7 +40,7 @@ class Client(NamedTuple):
     style: Literal["plain", "typed", "list", "toml"] = "plain"
     """`typed` names the transport, `list` has command and arguments in one list, `toml` is TOML instead of JSON."""
     variable: str = "${%s}"
-    """How to write an environment variable; `%s` if the client does not replace variables."""
+    """How to write an environment variable; `%s` if the client does not expand variables."""
     address: str = "url"
     """Its key for the URL of a streamable HTTP server; empty if it supports only commands."""
 
@@ -78,7 +78,7 @@ def shown(client: Client, entry: Entry) -> str:
 def token_needed(client: Client) -> str:
     """The remaining step for the user if the entry has a URL."""
     if client.style != "toml" and client.variable == "%s":
-        return f"{client.title} does not replace variables: replace {TOKEN} with the token itself."
+        return f"{client.title} does not expand variables: replace {TOKEN} with the token itself."
     return f"{client.title} reads the token from the variable {TOKEN}."
 
 

@@ -1,7 +1,7 @@
 """Adds one entry to the text of a JSON or TOML file and keeps everything else, including comments.
 
-It works on strings only. A text is parsed, amended, parsed again and compared: if anything but the entry would change, it is
-refused.
+It works on strings only. The text is parsed, amended, parsed again and compared: if anything but the entry would change, the
+edit is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COMMENT = re.compile(rf"{_TEXT}|(//[^\r\n]*|/\*.*?(?:\*/|\Z))", re.DOTALL)
 _COMMA = re.compile(rf"{_TEXT}|(,)(?=\s*[}}\]])", re.DOTALL)
 _LETTER = re.compile(r"[^\r\n]")
 _MARK = "\ufeff"
-"""The byte order mark that some editors put before a text."""
+"""The byte order mark that some editors put at the start of a file."""
 
 
 class CannotEdit(Exception):
@@ -102,7 +102,7 @@ def _with(known: Settings, path: tuple[str, ...], entry: Settings) -> Settings:
 
 
 def _renewed(old: object, entry: Settings) -> Settings:
-    """The entry, with the user's own settings from the existing one."""
+    """The entry, with the user's own settings from the existing entry."""
     if not isinstance(old, dict):
         return entry
     own = [key for key in old if key not in REACHED]
@@ -154,7 +154,7 @@ class _Member(NamedTuple):
 
 
 def _members(bare: str, start: int) -> tuple[dict[str, _Member], int]:
-    """The members of the object at `start` in a text without comments, and the position of its closing brace."""
+    """The members of the object at `start` in text without comments, and the position of its closing brace."""
     plain = without_commas(bare)
     found: dict[str, _Member] = {}
     at = _past_blank(plain, start + 1)
@@ -199,7 +199,7 @@ def _put(text: str, start: int, key: str, value: object, depth: int) -> str:
 
 
 def _without(text: str, start: int, key: str) -> str:
-    """The text without this key of the object at `start`, its comma, and its line if that is empty then."""
+    """The text without this key of the object at `start`, its comma, and its line if nothing else is on it."""
     bare = without_comments(text)
     member = _members(bare, start)[0][key]
     after = _past_blank(bare, member.stop)
@@ -286,7 +286,7 @@ def _ended(text: str, end: str) -> str:
     return text if text.endswith("\n") else text + end
 
 
-# --- JSON with comments and trailing commas, as editors keep it ---
+# --- JSON with comments and trailing commas, as editors allow ---
 # Both are replaced by spaces, so that positions stay the same.
 
 
@@ -297,7 +297,7 @@ def without_comments(text: str) -> str:
 
 
 def without_commas(text: str) -> str:
-    """A text without comments, with spaces in place of its trailing commas."""
+    """Text without comments, with spaces in place of its trailing commas."""
     return _blanked(_COMMA, text)
 
 

@@ -70,7 +70,7 @@ class Catalogue:
         caller = self._host.caller(ctx)
         self.tools(each=caller.each)
         key = (ctx.protocol_version, caller.each, caller.may_decide, caller.principal.roles)
-        answers = self._answers  # if the library changes meanwhile, this dictionary is dropped
+        answers = self._answers  # if the library changes in the meantime, this dictionary is dropped
         if key not in answers:
             answers[key] = await call_next(ctx)
         return answers[key]

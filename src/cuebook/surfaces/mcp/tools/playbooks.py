@@ -35,7 +35,7 @@ _TYPES: dict[str, dict[str, Any]] = {
 
 
 def offered(books: Iterable[Listed], *, confined: bool) -> list[Offered]:
-    """A tool for each playbook; the first one with a name wins. `confined`: commands run in a sandbox."""
+    """A tool for each playbook; of several with the same name, the first wins. `confined`: commands run in a sandbox."""
     made: dict[str, Offered] = {}
     for book in books:
         name = f"{_PREFIX}{_NOT_IN_A_NAME.sub('_', book.id)}"[:_LONGEST_NAME]
@@ -93,7 +93,7 @@ def _property(one: Input) -> dict[str, Any]:
 
 
 def _unread(text: str) -> None:
-    """No value: for an input of any type, its text does not show the type."""
+    """No value, because for an input that accepts any type, the text does not show the type."""
     return None
 
 

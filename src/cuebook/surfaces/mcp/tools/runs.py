@@ -289,7 +289,7 @@ async def decide(call: Call, given: Decide) -> Answer:
     return await attend(call, wait.run, _CANCELLING)
 
 
-# --- limits: an assistant may not spend more than a person has set, nor decide what it took part in ---
+# --- limits: an assistant must not spend more than a person allowed, or decide on what it took part in ---
 
 
 def capped_budget(call: Call, wanted: Amounts) -> Budget:
@@ -333,7 +333,7 @@ async def took_part(call: Call, run: str) -> bool:
     return False
 
 
-# --- inputs are checked before anything is created: no person is there to notice a mistake ---
+# --- inputs are checked before anything is created: nobody is there to notice a mistake ---
 
 
 def check_inputs(playbook: Playbook, wanted: RunRequest) -> None:
@@ -380,7 +380,7 @@ TOOLS: tuple[Offered, ...] = (
         "Run a playbook",
         "Runs a playbook with input values, a model and optional breakpoints until it ends or needs a person."
         " `status` then says why (paused, awaiting_input, awaiting_approval) and `next` names the tool to call. The run"
-        " continues by itself if you stop waiting. A person decides approvals, at the link.",
+        " continues by itself if you stop waiting. A person decides on approvals, at the link.",
         Execute,
         execute,
         "runner",
@@ -399,7 +399,7 @@ TOOLS: tuple[Offered, ...] = (
     Offered(
         "respond_to_elicitation",
         "Answer a question",
-        "Answers the question that an execution waits for (status awaiting_input), and continues. Pass on what the person said.",
+        "Answers the question that an execution is waiting for (status awaiting_input), and continues. Pass on what the person said.",
         Respond,
         respond,
         "runner",
@@ -442,7 +442,7 @@ TOOLS: tuple[Offered, ...] = (
     ),
     Offered(
         "decide_approval",
-        "Decide an approval",
+        "Decide on an approval",
         "Approves or denies an action of an execution that someone else started and that you have not answered, resumed or"
         " changed. Call it only when a person has decided.",
         Decide,

@@ -46,7 +46,7 @@ Id = Annotated[
     ),
 ]
 Key = Annotated[str, Meta(max_length=200, description="Two calls with the same key start one execution.")]
-Model = Annotated[str, Meta(max_length=200, description="provider/model, instead of the configured one.")]
+Model = Annotated[str, Meta(max_length=200, description="provider/model, instead of the configured model.")]
 Why = Annotated[str, Meta(max_length=10_000, description="The reason, kept in the journal.")]
 Values = dict[str, Any]
 Offset = Annotated[int, Meta(ge=0, le=10**9, description="Where to continue: `next_offset` of the previous answer.")]
@@ -57,7 +57,7 @@ Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 Patience = Annotated[
     Seconds | None,
     Meta(
-        description="Return after this many seconds at the latest. By default, return when the execution has ended or waits."
+        description="Return after this many seconds at the latest. By default, return when the execution has ended or is waiting."
     ),
 ]
 
@@ -124,7 +124,7 @@ class ListRuns(Arguments, frozen=True):
     playbook_id: Annotated[str, Meta(description="Only executions of this playbook (an id from list_playbooks).")] = ""
     path: Annotated[str, Meta(description="Instead of playbook_id: only executions of the playbook in this file.")] = ""
     status: Annotated[
-        list[Literal[RunStatus, "interrupted"]], Meta(description="Only those in one of these states.")
+        list[Literal[RunStatus, "interrupted"]], Meta(description="Only executions in one of these states.")
     ] = []
     limit: Annotated[int, Meta(ge=1, le=100, description="At most this many.")] = 20
 

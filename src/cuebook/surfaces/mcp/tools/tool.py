@@ -58,7 +58,7 @@ class Offered(NamedTuple):
     needs: Role = "viewer"
     hints: Hints = Hints(reads=True, repeats=True)
     decides: bool = False
-    """Whether only callers who may decide approvals get it."""
+    """Whether it is offered only to callers who may decide on approvals."""
     choices: Mapping[str, Callable[[], Iterable[str]]] = {}
     """Allowed values of an argument that are known only when the tool is listed."""
 
@@ -106,7 +106,7 @@ def _with_choices(schema: dict[str, Any], choices: Mapping[str, Callable[[], Ite
 
 
 async def perform_call(tool: Offered, call: Call) -> Answer:
-    """Call the tool. Mistakes of the caller or of a playbook also become answers."""
+    """Call the tool. Mistakes by the caller or in a playbook also become answers."""
     arguments = call.params.arguments or {}
     try:
         shaped = arguments if isinstance(tool.takes, dict) else msgspec.convert(arguments, tool.takes)
@@ -133,7 +133,7 @@ def refusal(code: str, message: str, fix: str = "") -> CallToolResult:
 
 
 _LONGEST = 6_000
-_WAITS_FOR = "get_playbook_execution shows what an execution waits for"
+_WAITS_FOR = "get_playbook_execution shows what an execution is waiting for"
 _INSTEAD = (
     (r"`cuebook runs`", "list_playbook_executions"),
     (r"The library (lists|shows)", r"list_playbooks \1"),

@@ -133,7 +133,8 @@ def _check_owns_keys(who: Principal) -> None:
     """Raise `NotAllowed` for other tenants: keys belong to the server, and pay for the runs of every tenant."""
     if who.tenant != LOCAL.tenant:
         raise NotAllowed(
-            f"{who.name} may not change provider keys: they belong to the server.", fix="Ask the person who runs it."
+            f"{who.name} may not change provider keys: they belong to the server.",
+            fix="Ask the person who runs the server.",
         )
 
 

@@ -84,7 +84,7 @@ async def runtime(request: Request, site: Site, who: Principal) -> Response:
     try:
         await asyncio.wait([asked, ending], return_when=asyncio.FIRST_COMPLETED)
         if not asked.done():
-            fix = "Ask for the run's status once the server is up again: the run continues then."
+            fix = "When the server is up again, the run continues; ask for its status."
             raise Problem(503, "ending", "The server is shutting down.", fix=fix, Retry_After="1")
         return answer(asked.result())
     except InvalidRequest as error:

@@ -102,7 +102,7 @@ class Sessions:
         return await self._of_cookie(connection.cookies.get(self.cookie, ""))
 
     async def holder(self, token: str) -> Principal | None:
-        """The holder of a token: the server's own token, or that of a user of any tenant."""
+        """The holder of a token: the server's own token, or the token of a user of any tenant."""
         if self._serves(token):
             return Principal()
         for tenant in await self._service.tenants("user"):

@@ -139,7 +139,7 @@ def _ungrouped(drawing: Drawing) -> Drawing:
 
 
 def _closing(boxes: Iterable[str], arrows: Sequence[Arrow]) -> set[int]:
-    """The numbers of the arrows that close a cycle."""
+    """The indices of the arrows that close a cycle."""
     onward: dict[str, list[tuple[int, str]]] = {id: [] for id in boxes}
     for number, arrow in enumerate(arrows):
         onward[arrow.from_].append((number, arrow.to))
@@ -295,8 +295,8 @@ def svg(
     """The whole picture, from its boxes and arrows. It takes the available width, up to its own size. If it would be too
     small to read, it keeps the smallest readable width, and its container scrolls.
 
-    Two elements without height do this: side by side they have the full width, stacked the smallest one. If possible, the
-    picture is scaled to be at most `tallest` high while it stays readable.
+    Two zero-height elements do this: side by side they have the full width, stacked the smallest. If possible, the picture
+    is scaled to be at most `tallest` high while it stays readable.
     """
     least = layout.wide * _SMALLEST
     full = max(least, layout.wide * min(1, tallest / max(1, layout.high)))

@@ -57,7 +57,7 @@ class Card:
 
     @property
     def status(self) -> str:
-        """The status of its row, or how it was stopped; `paused` if the run waits at its breakpoint."""
+        """The status of its row, or how it was stopped; `paused` if the run is waiting at its breakpoint."""
         if self.stopped:
             return self.stopped
         if any(wait.kind == "breakpoint" for wait in self.waits.values()):
@@ -111,7 +111,7 @@ class WorkTime:
         self.worked: dict[str, float] = {}
         self.waited: dict[str, float] = {}
         self._counted: dict[str, float] | None = None
-        """Where time is counted now: nowhere before the run is first driven and after its end."""
+        """Where time is counted now; None before the run is first driven and after its end."""
         self._at = 0.0
 
     @property
@@ -119,7 +119,7 @@ class WorkTime:
         return self._counted is self.waited
 
     def advance(self, at: float, steps: Sequence[str]) -> None:
-        """Count the time until now for the steps that worked or waited in it."""
+        """Count the time until now for the steps that worked or waited during it."""
         passed, self._at = max(0.0, at - self._at), at
         if self._counted is None:
             return
@@ -143,7 +143,7 @@ class WorkTime:
 
 
 def slug(path: str, label: str, visit: int) -> str:
-    """A step's part of ids and URLs: its label, with its visit and branch only where needed."""
+    """The part of ids and URLs that identifies a step: its label, with its visit and branch only where needed."""
     return _plain(label) + (f":{visit}" if visit > 1 else "") + (f"@{crc32(path.encode()):08x}" if path else "")
 
 
@@ -161,5 +161,5 @@ def within(path: str, key: Key) -> bool:
 
 
 def inside(inner: StepRow, outer: StepRow) -> bool:
-    """Whether a step was started within another: on the same branch after it, or on a branch of it."""
+    """Whether a step was started within another step: on the same branch after it, or on a branch of it."""
     return within(inner.path, outer.key) or (inner.path == outer.path and inner.seq > outer.seq)

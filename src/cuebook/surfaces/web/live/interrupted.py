@@ -10,7 +10,7 @@ from cuebook.surfaces.web.site import Site
 
 
 async def is_interrupted(site: Site, row: RunRow) -> bool:
-    """Whether a run is unfinished and not driven, and only continues when a person resumes it."""
+    """Whether a run is unfinished and not driven, and continues only when someone resumes it."""
     return await site.service.is_interrupted(row.id) and not await site.worker.is_attended(row.id)
 
 

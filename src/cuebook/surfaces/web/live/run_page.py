@@ -1,7 +1,7 @@
 """A run as its page shows it, folded from its journal, one entry at a time.
 
 The page is rendered from the picture after the last entry, the stream from the changes of each entry, so both show the
-same. No HTML here.
+same thing. No HTML here.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Changes:
 
 
 class Picture:
-    """Everything that the page shows of one run."""
+    """Everything that the page shows about one run."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Picture:
         self.makes = makes
         self.is_markdown = is_markdown
         self.interrupted = False
-        """Whether no process drives it; the journal does not record this."""
+        """Whether no process is driving it; the journal does not record this."""
         self._rank = {label: place for place, label in enumerate(order)}
         self.cards: dict[Key, Card] = {}
         self.order: list[Card] = []
@@ -127,7 +127,7 @@ class Picture:
         self._begins = 0
         """A fork's first own record; earlier ones are its parent's."""
         self._by_person: dict[str, Any] = {}
-        """Values changed by a person that the program has not confirmed yet."""
+        """Values that a person changed and the program has not confirmed yet."""
 
     @property
     def row(self) -> RunRow:
@@ -135,7 +135,7 @@ class Picture:
 
     @property
     def status(self) -> str:
-        """The status on the page: a run waits as soon as none of its steps is working."""
+        """The status on the page: a run is waiting as soon as none of its steps is working."""
         if self.interrupted:
             return INTERRUPTED
         if self.ended:
@@ -152,7 +152,7 @@ class Picture:
         return card.status if card is not None else "pending"
 
     def status_of(self, card: Card) -> str:
-        """The status of a card as a page shows it: no step is working in a run that no process drives."""
+        """The status of a card as a page shows it: no step is working in a run that no process is driving."""
         return INTERRUPTED if self.interrupted and card.status in BUSY else card.status
 
     def _holds_wait(self, card: Card) -> bool:
@@ -208,7 +208,7 @@ class Picture:
     # --- inside ---
 
     def _busy(self) -> list[str]:
-        """The innermost steps that work, or in which a suspended run waits; or else the last step."""
+        """The innermost steps that are working, or in which a suspended run is waiting; otherwise the last step."""
         cards = (
             [card for card in self.order if card.waits] if self.work.waits and self.waits else list(self._unfinished)
         )
@@ -283,7 +283,7 @@ class Picture:
             self.latest = self.order[-1] if self.order else None
 
     def _drop(self, seq: int, path: str, changes: Changes) -> None:
-        """Remove everything that a rewind makes void."""
+        """Remove everything that a rewind invalidates."""
         changes.run = True
         self.finished, self.artifact, self.result, self.cancelled_by = None, None, None, None
         for card in list(self.order):
@@ -360,7 +360,7 @@ class Picture:
                 pass
 
     def _lose(self, calls: list[Entry], changes: Changes) -> None:
-        """Redraw the cards of calls that ended without a reply, with the recorded part of their texts."""
+        """Redraw the cards of calls that ended without a reply, with the recorded part of their text."""
         changes.lost = [asked for asked in calls if asked.seq not in self._calls.open]
         cards = [self.card_at(asked.place) for asked in changes.lost]
         changes.again += [card for card in cards if card is not None and card not in changes.again]
@@ -390,7 +390,7 @@ class Picture:
         note = registry.note(self.row.dialect, event.name, event.data)
         again = event.name == "model_attempt"
         if again or note.lasting:
-            card.notes.append((entry.seq, f"The model is asked again, {note.words}" if again else note.words))
+            card.notes.append((entry.seq, f"The model is called again, {note.words}" if again else note.words))
             changes.noted.append(card)
 
     def _hold(self, entry: Entry, event: ValueSet, card: Card | None, changes: Changes) -> None:

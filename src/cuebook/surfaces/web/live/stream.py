@@ -1,8 +1,8 @@
-"""The event stream of one reader of a run: everything that happens after a position, each event and each character once.
+"""One reader's event stream for a run: everything that happens after a position, each event and each character once.
 
 An encoder turns entries into events: those of the page, or plain JSON. This module tracks the order and the reader's position.
-A position is the id of an event. `17.1~15.240.9f3a21bc` means that these were sent: all records before the 17th, one event
-of the 17th, and the first 240 characters of the text of the model call in record 15, whose checksum follows. The checksum
+A position is the id of an event. `17.1~15.240.9f3a21bc` means that the following was sent: all records before the 17th, one event
+of the 17th, and the first 240 characters of the model call's text in record 15, whose checksum follows. The checksum
 shows whether the text has started over since. A fourth part is the checksum of all the text that the panels showed before
 its last piece was sent.
 """
@@ -32,7 +32,7 @@ _ID = re.compile(r"(\d{1,9})(?:\.(\d{1,6}))?((?:~\d{1,9}\.\d{1,9}\.[0-9a-f]{8}(?
 
 
 class Sent(NamedTuple):
-    """How much of a text was sent: characters, and their checksum."""
+    """How much of a model call's text was sent: characters, and their checksum."""
 
     length: int = 0
     check: int = 0
@@ -54,7 +54,7 @@ NOTHING = Sent()
 
 
 class Position(NamedTuple):
-    """All records before `record` were sent, the first `number` events of it, and part of each streaming text."""
+    """All records before `record` were sent, the first `number` events of `record`, and part of each streaming text."""
 
     record: int = 1
     number: int = 0
@@ -112,7 +112,7 @@ class Encoder(Protocol):
 
 
 Notice = Callable[[], Awaitable[Event | None]]
-"""Returns an event that is in no journal entry, if there is one."""
+"""Returns an event that has no journal entry, if there is one."""
 
 
 async def _no_notice() -> Event | None:
@@ -195,7 +195,7 @@ class Reader:
         self._next, self._index = entry.seq + 1, 0
 
     def _rest_of_text(self, entry: Entry) -> Iterator[SentEvent]:
-        """The end of a text, which is always sent before its outcome."""
+        """The rest of a call's text, which is always sent before its outcome."""
         seq = self._calls.ended_by(entry)
         if seq is None or not isinstance(entry.event, Performed) or not isinstance(entry.event.outcome, Reply):
             return
@@ -214,7 +214,7 @@ class Reader:
             yield from self._text(seq, flow.text, known=known)
 
     def _text(self, seq: int, text: str, *, known: bool) -> Iterator[SentEvent]:
-        """The rest of a text. Unless it is `known` to be the same, the text may have started again."""
+        """The rest of a call's text. Unless it is `known` to be the same, the text may have started again."""
         if not known and not self._texts.get(seq, NOTHING).begins(text):
             yield from self._restart(seq)
         sent = self._texts.get(seq, NOTHING)

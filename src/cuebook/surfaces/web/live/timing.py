@@ -10,7 +10,7 @@ from cuebook.surfaces.web.live.cards import Card
 from cuebook.surfaces.web.live.run_page import Picture
 
 _MOST = 40
-"""Number of steps that are shown: the longest ones."""
+"""Maximum number of steps to show: those that took longest."""
 _REST = 0.01
 """The rest is shown if it is more than this fraction of the total."""
 _SHOWN = 0.0005

@@ -24,7 +24,7 @@ class Opened(NamedTuple):
     run: Picture
     panels: RunPanels
     tails: dict[str, str]
-    """The texts that are still streaming, by the key of their step."""
+    """The text that is still streaming, by the key of its step."""
     after: str
     """The position at which its stream continues."""
 

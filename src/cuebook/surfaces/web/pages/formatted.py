@@ -30,7 +30,7 @@ LONGEST_CODE = 60_000
 _SCHEMES = ("http://", "https://", "mailto:")
 _FORMATTER: HtmlFormatter[str] = HtmlFormatter(nowrap=True, classprefix="hl-")
 _DIFF = re.compile(r"\s*(diff --git |--- \S.*\n\+\+\+ \S|@@ -\d)")
-"""The first lines of a diff. A text that quotes a diff is not one."""
+"""The first lines of a diff. Text that merely quotes a diff is not a diff."""
 
 _TASK = re.compile(r"<li>(?:\s*<p>)?\[([ xX])\] ")
 """The beginning of a task list item."""
@@ -75,7 +75,7 @@ def plain(text: str) -> Markup:
 
 
 def output(text: str, *, is_markdown: bool = True) -> Markup:
-    """A step's output: JSON and diffs are formatted, other texts are Markdown or plain text."""
+    """A step's output: JSON and diffs are formatted; all other output is Markdown or plain text."""
     value = _json(text)
     if value is not None and is_markdown and _is_prose(value):
         lines = [Markup("<dt>{}</dt><dd>{}</dd>").format(name, _paragraph(one)) for name, one in value.items()]
@@ -139,7 +139,7 @@ def _kind(line: str) -> str:
 
 
 def _json(text: str) -> Any:
-    """Parse a text as a JSON object or list; None if it is neither."""
+    """Parse text as a JSON object or list; None if it is neither."""
     stripped = text.strip()
     if not stripped.startswith(("{", "[")) or len(stripped) > LONGEST_CODE:
         return None

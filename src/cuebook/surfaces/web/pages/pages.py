@@ -41,9 +41,9 @@ WAITS = 200
 _KEPT = 300
 """Number of playbooks whose findings are cached."""
 _DIGITS = 9
-"""Maximum number of digits of a record's number."""
+"""Maximum number of digits in a record number."""
 _WIDE = 600
-"""Width from which a drawing gets more than half of its page."""
+"""Width above which a drawing gets more than half of its page."""
 _OTHERS = 10
 """Number of runs that a run's page offers for comparison."""
 

@@ -35,7 +35,7 @@ class BeforeRun(NamedTuple):
 
 
 async def before_run(site: Site, one: Listed, who: Principal, model: str = "") -> BeforeRun:
-    """Explains a run with this model, or with those that the playbook names. Nothing is run."""
+    """Explains a run with this model, or with the models that the playbook names. Nothing is run."""
     setup = await asyncio.to_thread(preview_setup, site.wiring, model)
     settings = Settings(folder=one.playbook.folder)
     try:
@@ -52,7 +52,7 @@ def costs_of(
     if explained is None:
         return Costs("unknown", "", dict.fromkeys(models, "unknown"))
     if explained.bound.calls == 0:
-        return Costs("no model is asked", "", dict.fromkeys(models, "no model is asked"))
+        return Costs("no model is called", "", dict.fromkeys(models, "no model is called"))
     typical, bounds, by_model = typical_use(rows), {explained.terms: explained.bound}, {}
     for name in models:
         terms = terms_of(name)

@@ -28,7 +28,7 @@ from cuebook.surfaces.web.problems import for_pages
 
 _HERE = Path(__file__).parents[1]
 _TICKED = re.compile(r"(`{3}[^`\n]+`{3})|(?<!`)`([^`\n]+)`(?!`)")
-"""A marker with three backticks keeps them; a command between single ones does not."""
+"""Triple backticks are part of a marker and kept; single backticks around a command are dropped."""
 
 
 @cache
@@ -73,7 +73,7 @@ _outputs: WeakValueDictionary[tuple[Any, ...], Html] = WeakValueDictionary()
 
 
 def part(name: str, *about: Any) -> str:
-    """Render a piece of a page with a macro of parts.html."""
+    """Render a piece of a page with a macro from parts.html."""
     return _output(*about) if name == "text" and about[0].output is not None else _drawn(name, *about)
 
 

@@ -53,7 +53,7 @@ class Faces:
         self._making: asyncio.Task[None] | None = None
 
     async def of(self, shelf: Shelf, patience: float = _PATIENCE) -> tuple[list[Face], bool]:
-        """The faces that are ready within the time limit, and whether these are all."""
+        """The faces that are ready within the time limit, and whether these are all of them."""
         missing = [one for one in shelf.listed if self._ready(one) is None]
         if missing:
             if self._making is None or self._making.done():

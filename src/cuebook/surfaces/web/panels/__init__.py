@@ -37,7 +37,7 @@ _VARIABLE = "variable"
 
 class RunPanels:
     """All panels of one run. They see every entry once, in order, and draw from that alone, so a page and its stream
-    show the same.
+    show the same thing.
     """
 
     def __init__(self, playbook: Playbook | None) -> None:

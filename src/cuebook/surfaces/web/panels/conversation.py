@@ -22,7 +22,7 @@ from cuebook.surfaces.web.pages.render import macro, piece
 from cuebook.surfaces.web.panels.view import PanelView
 
 MOST = 200
-"""Number of turns that are shown, so that the page of a long conversation stays readable."""
+"""Number of turns to show, so that the page of a long conversation stays readable."""
 _TEMPLATE = "panel-conversation.html"
 _TURNS, _TURN, _GONE, _EARLIER, _ANSWER = "said", "turn-", "gone-", "earlier", "asks"
 """Names of the parts: all turns, one turn, a removed turn, the number of hidden turns, and the form."""
@@ -32,7 +32,7 @@ _RECENT = 3
 
 @dataclass(eq=False)
 class Turn:
-    """The messages of one reply of a model, or of one entry."""
+    """The messages of one model reply, or of one entry."""
 
     seq: int
     path: str
@@ -154,7 +154,7 @@ class ConversationView(PanelView):
         return False
 
     def _rewind(self, event: Rewound) -> None:
-        """Remove the messages that a rewind makes void."""
+        """Remove the messages that a rewind invalidates."""
         for turn in self._turns:
             turn.sent = [(seq, text) for seq, text in turn.sent if seq < event.seq]
         self._turns = [one for one in self._turns if one.seq < event.seq or not same_line(one.path, event.path)]

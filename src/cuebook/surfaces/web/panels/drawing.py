@@ -118,7 +118,7 @@ class DrawingView(PanelView):
         return arrow_svg(self._layout, number, attributes=around, mark=f" ×{times}" if times > 1 else "")
 
     def _followed(self, number: int) -> bool:
-        """Whether the boxes at both ends show that it was followed; an "otherwise" arrow, only if no other one was."""
+        """Whether the boxes at both ends show that it was followed; an "otherwise" arrow, only if no other arrow was."""
         arrows = self._layout.drawing.arrows
         arrow = arrows[number]
         if not (self._begun(arrow.from_) and self._begun(arrow.to)):

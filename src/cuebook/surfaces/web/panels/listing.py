@@ -47,7 +47,7 @@ class ListingView(PanelView):
         return ((line.key or str(number), line) for number, line in enumerate(self._content.lines))
 
     def _changed(self, before: Listing) -> Iterator[str]:
-        """The changed lines, or everything if more than lines changed."""
+        """The changed lines, or everything if something other than lines changed."""
         old, now = before.lines, self._content.lines
         grew = self._content.grows and old == now[: len(old)]
         if grew or (before.name == self._content.name and len(old) == len(now)):

@@ -1,4 +1,4 @@
-// The inbox badge: the number of items that wait for the user.
+// The inbox badge: the number of items waiting for the user.
 
 export async function countWaits() {
   const link = document.querySelector('.top nav a[href="/inbox"]');

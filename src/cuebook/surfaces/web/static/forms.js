@@ -169,7 +169,7 @@ async function done(form, answer) {
 
 const ENDED = ["completed", "failed", "cancelled", "expired"];
 
-// A continued run counts as ended until a process takes it up; then its page is live again.
+// A continued run counts as ended until a process picks it up; then its page is live again.
 async function takenUp({ run, status, updated }) {
   for (let now = { status, updated }; ENDED.includes(now.status) && now.updated === updated; ) {
     await new Promise((resolve) => setTimeout(resolve, 100));

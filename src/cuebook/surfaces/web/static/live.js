@@ -171,7 +171,7 @@ function say(words) {
   setTimeout(() => (heard.textContent = ""), 5000);
 }
 
-// The title of a background tab shows that the run waits for a person.
+// The title of a background tab shows that the run is waiting for a person.
 function announce(what, words) {
   say(words);
   if (document.hidden) document.title = `(${what}) ${title}`;
