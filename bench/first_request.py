@@ -1,4 +1,4 @@
-"""The cost of `cuebook run` for a Markdown playbook until its first model request: modules and CPU."""
+"""The cost of `cuebook run` for a Markdown playbook up to its first model request: modules and CPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def first_request(rounds: int) -> dict[str, float]:
-    """The number of our modules that a run imports, and its CPU seconds until it asks the model (median)."""
+    """The number of Cuebook modules that a run imports, and its CPU seconds until it calls the model (median)."""
     with _playbook() as (folder, seconds):
         for _ in range(rounds + 1):
             _run(folder)
@@ -38,14 +38,14 @@ def first_request(rounds: int) -> dict[str, float]:
 
 
 def imported_modules() -> list[str]:
-    """Our modules that a run imports."""
+    """The Cuebook modules that a run imports."""
     with _playbook() as (folder, _):
         return _modules(folder)
 
 
 @contextmanager
 def _playbook() -> Iterator[tuple[str, list[float]]]:
-    """A folder with a playbook and a provider, and the CPU seconds of each process when it asks the provider."""
+    """A folder with a playbook and a provider, and the CPU seconds of each process when it calls the provider."""
     with tempfile.TemporaryDirectory() as folder, _provider() as (port, seconds):
         Path(folder, "sky.playbook.md").write_text(PLAYBOOK)
         config = f'model = "bench/any"\n[providers.bench]\nbase_url = "http://127.0.0.1:{port}/v1"\n'
@@ -69,7 +69,7 @@ def _run(folder: str, *how: str) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def _provider() -> Iterator[tuple[int, list[float]]]:
-    """A provider that answers with one word, and notes the CPU seconds of the process that asks."""
+    """A provider that replies with one word, and records the CPU seconds of the calling process."""
     seconds: list[float] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -97,7 +97,7 @@ def _provider() -> Iterator[tuple[int, list[float]]]:
 
 
 def _cpu_of_client(port: int) -> float:
-    """CPU seconds so far of the child process at the other end of this connection."""
+    """CPU seconds used so far by the child process at the other end of this connection."""
     inode = next(
         line.split()[9]
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
@@ -110,7 +110,7 @@ def _cpu_of_client(port: int) -> float:
                 return (int(fields[11]) + int(fields[12])) / _TICKS
         except OSError:
             continue
-    raise RuntimeError("the process that asked is gone")
+    raise RuntimeError("the calling process is gone")
 
 
 if __name__ == "__main__":

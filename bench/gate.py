@@ -58,7 +58,7 @@ class Clocked:
 async def compare(sandbox: Clocked, workspace: Path, through: Through, rounds: int) -> dict[str, float]:
     """Median milliseconds of a bare start, of a call through the gate, and of the call without the process itself.
 
-    The first two alternate. The last is measured within each call, since starts vary more than the overhead.
+    Bare starts and calls alternate. The last figure is measured within each call, since starts vary more than the overhead.
     """
     bare: list[float] = []
     whole: list[float] = []
@@ -115,10 +115,10 @@ async def with_gate(rounds: int) -> dict[str, float]:
         vault = Vault(environ={}, keyring=lambda name: None, redactor=redactor)
         policy = Policy((Layer("user", "bench", bundle_from({"commands": {"allow": ["true"]}}), may_allow=True),))
 
-        async def today(tenant: str) -> Policy:
+        async def current(tenant: str) -> Policy:
             return policy
 
-        gate = Gate({RunCommand: performer}, MemoryStore(), today, vault, redactor=redactor)
+        gate = Gate({RunCommand: performer}, MemoryStore(), current, vault, redactor=redactor)
         case = Case(_row(), Settings(), policy.snapshot())
 
         async def through() -> None:

@@ -2,13 +2,13 @@
 
     python -m bench.graph [--rounds 5] [--json]
 
-The model answers at once, so that only the executor is measured, including its journal. `no fsync` keeps the journal in
-memory, or in SQLite without waiting for the disk; `fsync` is the ordinary store. Both are compared with raw commits of
-SQLite in the same mode: one row of 200 bytes and a commit, with no engine at all.
-A node's cost is the time between two questions to the model, the median of a stretch of nodes.
+The model replies at once, so that only the executor is measured, including its journal. `no fsync` keeps the journal in
+memory, or in SQLite without waiting for the disk; `fsync` is the ordinary store. Both are compared with raw SQLite commits
+in the same mode: one row of 200 bytes and a commit, with no engine at all.
+A node's cost is the time between two model calls, as the median over a range of nodes.
 
-The reference's figures were measured with its own executor (TypeScript, no journal, mock model without I/O) on a 2-core
-machine; they are constants here, because its toolchain is not installed.
+The reference executor (TypeScript, no journal, mock model without I/O) was measured on a 2-core machine; its figures are
+constants here, because its toolchain is not installed.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ REFERENCE = {
 }
 """Microseconds per node of the reference executor."""
 REFERENCE_AT = {75: 25, 475: 484, 975: 1237}
-"""Microseconds between two model calls of its 1000-node run, near these nodes."""
+"""Microseconds between two model calls in its 1000-node run, near these nodes."""
 
 SYNCHRONOUS: dict[str, Literal["FULL", "NORMAL"]] = {"fsync": "FULL", "no fsync": "NORMAL"}
 USED = Usage(10, 5, cost=0.0, origin="reported")
 
 
 class Instant:
-    """A model that answers at once, and records when it was asked for a node."""
+    """A model that replies at once, and records when it was called for a node."""
 
     def __init__(self) -> None:
         self.marks: list[float] = []
@@ -75,10 +75,10 @@ class Ran(msgspec.Struct):
     nodes: int
     seconds: float
     costs: list[float]
-    """Seconds between two questions."""
+    """Seconds between two model calls."""
 
     def near(self, node: int, width: int = 20) -> float:
-        """Microseconds per node around this one."""
+        """Microseconds per node, near this node."""
         return median(self.costs[max(0, node - width) : node + width]) * 1e6
 
     @property
@@ -101,7 +101,7 @@ def workflow(nodes: int, kind: str = "linear") -> str:
 
 
 async def run(store: Store, text: str) -> Ran:
-    """One run of a workflow, from its claim to its end, after a short one that warms everything up."""
+    """One run of a workflow, from its claim to its end, after a short run to warm up."""
     model = Instant()
     documents: dict[str, Workflow] = {"warm": parse(workflow(30), "warm.json"), "run": parse(text, "run.json")}
 
@@ -136,12 +136,12 @@ def ran(kind: str, text: str, folder: Path) -> Ran:
 
 
 def best(rounds: int, kind: str, text: str, folder: Path) -> Ran:
-    """The round with the lowest median cost: other work on the machine can only add to it."""
+    """The round with the lowest median cost, since other work on the machine can only add to the cost."""
     return min((ran(kind, text, folder) for _ in range(rounds)), key=lambda one: one.typical)
 
 
 def beside_raw(rounds: int, kind: str, folder: Path) -> tuple[float, float, float]:
-    """Microseconds of a node and of a raw commit, and their ratio: medians, measured alternately."""
+    """Microseconds for a node and for a raw commit, and their ratio: medians, measured alternately."""
     nodes, floors, ratios = [], [], []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory(dir=folder) as place:
@@ -154,7 +154,7 @@ def beside_raw(rounds: int, kind: str, folder: Path) -> tuple[float, float, floa
 def measure(table: Table, rounds: int, folder: Path) -> None:
     for nodes in (100, 1000):
         _say(f"{nodes} nodes in a row ...")
-        one = best(rounds * (1000 // nodes), "memory", workflow(nodes), folder)  # short ones are easily disturbed
+        one = best(rounds * (1000 // nodes), "memory", workflow(nodes), folder)  # short runs are easily disturbed
         reference = f"the reference: {REFERENCE[f'{nodes} linear']}"
         table.add(f"{nodes} linear, no fsync (memory)", one.typical, "µs/node", "at most 100 µs", one.typical <= 100)
         table.add(
@@ -177,7 +177,7 @@ def measure(table: Table, rounds: int, folder: Path) -> None:
     for kind in SYNCHRONOUS:
         _say(f"{kind}, against raw commits ...")
         node, floor, ratio = beside_raw(rounds, kind, folder)
-        table.add(f"a raw commit of SQLite, {kind}", floor, "µs/commit")
+        table.add(f"a raw SQLite commit, {kind}", floor, "µs/commit")
         table.add(f"a node of 200 on SQLite, {kind}", node, "µs/node")
         target, met = ("at most 3x", ratio <= 3) if kind == "fsync" else ("", None)
         table.add("  against the raw commit", ratio, "x", target, met)
@@ -185,9 +185,9 @@ def measure(table: Table, rounds: int, folder: Path) -> None:
     text = workflow(10_000)
     began = time.perf_counter()
     parse(text, "large.json")
-    table.add("10,000 nodes: read and checked", (time.perf_counter() - began) * 1000, "ms")
+    table.add("10,000 nodes: parsed and checked", (time.perf_counter() - began) * 1000, "ms")
     large = best(rounds, "memory", text, folder)
-    table.add("10,000 nodes: run", large.seconds, "s", "they run", large.nodes == 10_000)
+    table.add("10,000 nodes: run", large.seconds, "s", "completes", large.nodes == 10_000)
     last = large.near(9_790, 200)
     table.add("  near node 10,000", last, "µs/node", "at most 100 µs", last <= 100)
 
@@ -210,7 +210,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
         measure(table, chosen.rounds, Path(folder))
     table.show()
-    print("The reference's figures are its own, measured elsewhere, for its executor without a journal.")
+    print("The reference figures were measured on another machine, for an executor without a journal.")
     if chosen.json:
         print(json.dumps(table.rows))
 

@@ -2,9 +2,9 @@
 
     python -m bench.markdown [--rounds 5] [--no-peers] [--peer-python PATH] [--json]
 
-The peer runs in its own environment, created from requirements/bench-playbook-md.txt; `--peer-python` selects another.
+The peer runs in its own environment, created from requirements/bench-playbook-md.txt; `--peer-python` selects a different one.
 This file also runs there, so it imports only the standard library until it knows where it is. `bench/run.py` shows the
-same figures together with all others.
+same figures together with all the others.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ Summarise it in a sentence.
 
 
 def long_playbook() -> str:
-    """A playbook as authors write them, up to the size limit."""
+    """A typical playbook, up to the size limit."""
     parts, size, number = [HEAD], len(HEAD), 1
     while True:
         part = STEP.format(n=number) + BRANCHING.format(n=number + 1, m=number, q=number + 2)
@@ -101,7 +101,7 @@ def long_playbook() -> str:
 
 
 def dense_playbook() -> str:
-    """A playbook of as many steps as fit."""
+    """A playbook with as many steps as fit."""
     parts, size = ["# Dense\n"], len("# Dense\n")
     for number in range(1, LIMIT):
         part = f"## STEP {number}: A\n"
@@ -125,7 +125,7 @@ def _readers(package: str) -> dict[str, Callable[[str], Any]]:
 
 
 def timings(package: str, repeat: int) -> dict[str, float]:
-    """Milliseconds of CPU for each way of parsing each text, the median of several attempts."""
+    """Milliseconds of CPU for each operation on each playbook, as the median of several attempts."""
     taken = {}
     for what, reader in _readers(package).items():
         for kind, text_of in TEXTS.items():
@@ -142,7 +142,7 @@ def timings(package: str, repeat: int) -> dict[str, float]:
 
 def _measured(python: str, package: str) -> dict[str, float]:
     command = [python, "-m", "bench.markdown", "--measure", package]
-    # Our own package is next to the benchmarks; the peer's environment must not see it.
+    # Cuebook itself is next to the benchmarks; the peer's environment must not see it.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or package != PARSER}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=True)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -150,7 +150,7 @@ def _measured(python: str, package: str) -> dict[str, float]:
 
 
 def compared(rounds: int, peers: bool, peer_python: str | None = None) -> dict[str, float]:
-    """Our parser and the peer's, alternately; the median of the rounds."""
+    """Cuebook's parser and the peer's, measured alternately; the medians of the rounds."""
     peer = (peer_python or str(ensure_env(PARSER))) if peers else None
     seen: dict[str, list[float]] = {}
     for _ in range(rounds):

@@ -1,9 +1,9 @@
-"""How much CPU the MCP server takes to start, and how long `tools/list` takes once it runs.
+"""How much CPU the MCP server takes to start, and how long `tools/list` takes once it is running.
 
     python -m bench.mcp [--calls 300] [--playbooks 50]
 
-The server is a separate process, over stdio, with that many playbooks. Latency is measured with and without `--tools`,
-which offers each playbook as a tool.
+The server is a separate process that speaks over stdio and has that many playbooks. Latency is measured with and without
+`--tools`, which offers each playbook as a tool.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"na
 
 
 class Server:
-    """`cuebook mcp` in a child process, which exchanges one line at a time."""
+    """`cuebook mcp` in a child process; requests and responses are exchanged one line at a time."""
 
     def __init__(self, folder: Path, *args: str) -> None:
         home = folder / "home"
@@ -81,7 +81,7 @@ def listing(folder: Path, calls: int, *args: str) -> dict[str, float]:
 
 
 def start_cpu(folder: Path) -> float:
-    """CPU seconds of a server that starts, lists its tools and ends."""
+    """CPU seconds of a server that starts, lists its tools and exits."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     server = Server(folder)
     server.ask("tools/list", {})
@@ -101,7 +101,7 @@ def main() -> None:
         (folder / "books").mkdir()
         for number in range(chosen.playbooks):
             (folder / "books" / f"book-{number}.md").write_text(BOOK.format(number))
-        start_cpu(folder)  # compiles modules that are not compiled yet
+        start_cpu(folder)  # compiles any modules that are not compiled yet
         started = min(start_cpu(folder) for _ in range(3))
         plain = listing(folder, chosen.calls)
         each = listing(folder, chosen.calls, "--tools")

@@ -3,12 +3,12 @@
     python -m bench.pipeline [--steps 1000] [--rounds 3] [--json]
 
 The engine, the gate with a policy, the sandbox and the journal in SQLite are those of an ordinary run with one observer. The
-overhead of a step is the time from the end of one process until the next may run, minus the time that a bare start takes until
-then. So the processes themselves, which vary more than the overhead, do not count. Both the median of all steps and the mean
-are shown; the mean includes slow commits and other rare delays. Within that time, the outcome and the next intent are written
-while the next sandbox is prepared. `no fsync` does not wait for the disk; with `fsync`, the default of Cuebook, a step waits for
-the disk twice, so that figure is compared with raw commits of SQLite on the same disk. A bare start runs the same program in the
-same sandbox; one in ten starts is bare.
+overhead of a step is the time from the exit of one process until the next may run, minus the time that a bare start takes to get
+there. So the processes themselves, which vary more than the overhead, do not count. During the overhead, the outcome and the next
+intent are written while the next sandbox is prepared. Both the median and the mean over all steps are shown; the mean includes slow
+commits and other rare delays. `no fsync` does not wait for the disk; with `fsync`, Cuebook's default, a step waits for the disk
+twice, so that figure is compared with raw SQLite commits on the same disk. A bare start runs the same program in the same sandbox;
+one in ten starts is bare.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from cuebook.performers.commands import CommandPerformer
 from cuebook.stores.sqlite import SqliteStore
 
 MOST = 1.0
-"""Maximum milliseconds of a step in addition to its process."""
+"""Maximum milliseconds that a step may add to its process."""
 
 
 class Mark(NamedTuple):
@@ -57,12 +57,12 @@ class Mark(NamedTuple):
     let_go: float
     ended: float
     bare: bool
-    """Whether it was a bare start, before one of the run's processes."""
+    """Whether this was a bare start, before one of the run's processes."""
 
 
 class Marked(Clocked):
-    """A sandbox that records the times of each process, and starts a bare one before every tenth: the machine's speed
-    changes within seconds, so that only neighbouring processes can be compared.
+    """A sandbox that records the times of each process, and starts a bare process before every tenth one. The machine's
+    speed changes within seconds, so only neighbouring processes can be compared.
     """
 
     def __init__(self, sandbox: Any, bare: Confinement) -> None:
@@ -96,15 +96,16 @@ class Ran(msgspec.Struct, frozen=True):
     """Milliseconds."""
 
     bare: float
-    """A bare start, from the request to its end, as the median."""
+    """A bare start, from the request to the exit of the process, as the median."""
     process: float
     """The same within the run."""
     added: list[float]
-    """For each step, the time from the end of one process until the next may run, minus that of a bare start."""
+    """For each step, the time from the exit of one process until the next may run, minus the time of a bare start."""
     between: list[float]
-    """The part of it until the next process is requested: without any process, so that first and last can be compared."""
+    """The part of that time before the next process is requested. It involves no process, so the first and last steps can
+    be compared."""
     floor: float
-    """A raw commit of SQLite on the same disk."""
+    """A raw SQLite commit on the same disk."""
 
     @property
     def typical(self) -> float:
@@ -139,10 +140,10 @@ async def run(folder: Path, steps: int, synchronous: Literal["FULL", "NORMAL"]) 
     policy = Policy((Layer("user", "bench", bundle_from({"commands": {"allow": ["true"]}}), may_allow=True),))
     store = SqliteStore(folder / "store.db", synchronous=synchronous)
 
-    async def today(tenant: str) -> Policy:
+    async def current(tenant: str) -> Policy:
         return policy
 
-    gate = Gate({RunCommand: performer}, store, today, vault, redactor=redactor)
+    gate = Gate({RunCommand: performer}, store, current, vault, redactor=redactor)
     document = parse(text_of(steps), "bench.yml")
 
     def programs(row: RunRow, text: str, inputs: Any, options: Any) -> Callable[[Any], Program[Any]]:
@@ -202,8 +203,8 @@ def measure(table: Table, rounds: int, steps: int, folder: Path) -> None:
         print(f"{steps} steps of `cli true`, round {number + 1} ...", file=sys.stderr, flush=True)
         loose.append(ran(folder, steps, "NORMAL"))
         durable.append(ran(folder, steps, "FULL"))
-    best = min(loose, key=lambda one: one.typical)  # other work on the machine can only add to it
-    table.add("`true` in the sandbox, started bare", best.bare, "ms")
+    best = min(loose, key=lambda one: one.typical)  # other work on the machine can only add to the cost
+    table.add("`true` in the sandbox, without the engine", best.bare, "ms")
     table.add("the same process within a run", best.process, "ms")
     target = f"at most {MOST:g} ms"
     table.add(f"what a step adds, {steps} steps, no fsync", best.typical, "ms", target, best.typical <= MOST)
@@ -214,14 +215,14 @@ def measure(table: Table, rounds: int, steps: int, folder: Path) -> None:
     flat = last / first
     table.add("  the last against the first", flat, "x", "flat: at most 1.25x", flat <= 1.25)
     kept = min(durable, key=lambda one: one.typical - 2 * one.floor)
-    table.add("a raw commit of SQLite", kept.floor, "ms")
+    table.add("a raw SQLite commit", kept.floor, "ms")
     table.add("what a step adds, fsync", kept.typical, "ms")
     table.add("  the mean", kept.mean, "ms")
     more = kept.typical - 2 * kept.floor
     table.add("  beyond two raw commits", more, "ms", target, more <= MOST)
     began = time.perf_counter()
     parse(f"{text_of(steps)}# not read before\n", "bench.yml")
-    table.add(f"{steps} steps: read and checked", (time.perf_counter() - began) * 1000, "ms")
+    table.add(f"{steps} steps: parsed and checked", (time.perf_counter() - began) * 1000, "ms")
 
 
 def main() -> None:

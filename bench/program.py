@@ -1,9 +1,9 @@
-"""How long it takes to parse and verify a model's reply, over the recordings next to the project.
+"""How long it takes to parse and verify a model's reply, measured on the recordings next to the project.
 
     python -m bench.program [--rounds 5] [--json]
 
-Each reply is parsed and verified against the listing it most likely executed; the shortest time of the rounds counts for each,
-and the median over all replies. Without the recordings, a few replies of our own are measured.
+Each reply is parsed and verified against the listing it most likely executed. For each reply, the shortest time of all rounds
+counts; the figures are medians over all replies. Without the recordings, a reply of our own is measured.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ yld? yes, Main:02:YLD waits for the user
 
 
 def recorded() -> list[tuple[str, Listing]]:
-    """Replies with their listings, found by name and by most of the lines."""
+    """Replies with their listings, matched by name and by the most lines in common."""
     if not DATA.exists():
         return [(REPLY, OWN)] * 200
     compiled = json.loads((DATA / "compiled_listings.json").read_text(encoding="utf-8"))
@@ -88,9 +88,9 @@ def main() -> None:
     gc.freeze()
     result = measured(chosen.rounds)
     table = Table()
-    table.add(f"a reply read, median of {result['replies']:,}", result["read"], "ms")
-    table.add("read and verified", result["both"], "ms", f"under {MOST:.0f} ms", result["both"] < MOST)
-    table.add("  the slowest of a hundred", result["tail"], "ms")
+    table.add(f"parsing a reply, median of {result['replies']:,}", result["read"], "ms")
+    table.add("parsing and verifying", result["both"], "ms", f"under {MOST:.0f} ms", result["both"] < MOST)
+    table.add("  99th percentile", result["tail"], "ms")
     table.show()
     if chosen.json:
         print(json.dumps(table.rows))

@@ -1,10 +1,10 @@
-"""The cost of a turn of a natural-language program, and whether the cost and the prompt's size stay constant over 800 turns.
+"""The cost of a turn in a natural-language program, and whether the cost and the prompt's size stay constant over 800 turns.
 
     python -m bench.program_turns [--turns 800] [--rounds 3] [--json]
 
 The program is a loop, as in the comparison with other runtimes: each turn is one reply, parsed and verified while it streams,
-and one call of another playbook that needs no model. The model answers at once; the journal is kept in memory, or in SQLite
-with all its commits. A turn's cost is the time between two questions, the median of a stretch of turns.
+and one call to another playbook that needs no model. The model replies at once; the journal is kept in memory, or in SQLite
+with all its commits. A turn's cost is the time between two model calls, as the median over a range of turns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from cuebook.stores.memory import MemoryStore
 from cuebook.stores.sqlite import SqliteStore
 
 MOST = 1.0
-"""Maximum milliseconds of a turn, not counting commits."""
+"""Maximum milliseconds per turn, not counting commits."""
 USED = Usage(10, 5, cost=0.0, origin="reported")
 
 PROGRAM = """# Desk
@@ -71,7 +71,7 @@ trig? no
 
 
 class Instant:
-    """A model that answers at once, and records when it was asked and how much it was shown."""
+    """A model that replies at once, and records when it was called and how much it was shown."""
 
     def __init__(self) -> None:
         self.marks: list[float] = []
@@ -86,11 +86,11 @@ class Instant:
 
 class Ran(msgspec.Struct):
     costs: list[float]
-    """Seconds between two questions."""
+    """Seconds between two model calls."""
     sizes: list[int]
 
     def near(self, turn: int, width: int = 40) -> float:
-        """Milliseconds per turn around this one."""
+        """Milliseconds per turn, near this turn."""
         return median(self.costs[max(0, turn - width) : turn + width]) * 1000
 
 
@@ -119,7 +119,7 @@ async def run(store: Store, turns: int) -> Ran:
 
 
 def best(rounds: int, kind: str, turns: int) -> Ran:
-    """The round with the lowest median cost: other work on the machine can only add to it."""
+    """The round with the lowest median cost, since other work on the machine can only add to the cost."""
 
     def once() -> Ran:
         with tempfile.TemporaryDirectory() as place:
@@ -141,7 +141,7 @@ def main() -> None:
     first, last = memory.near(60), memory.near(chosen.turns - 40)
     typical = median(memory.costs) * 1000
     table.add("a turn, journal in memory", typical, "ms", f"under {MOST:.0f} ms", typical < MOST)
-    table.add("  the last ones against the first", last / first, "x", "flat", last < 1.3 * first)
+    table.add("  the last turns against the first", last / first, "x", "flat", last < 1.3 * first)
     table.add("a turn, every commit in SQLite", median(best(chosen.rounds, "sqlite", chosen.turns).costs) * 1000, "ms")
     growth = max(memory.sizes[-100:]) / max(memory.sizes[:100])
     table.add("size of the prompt, last turns against first", growth, "x", "flat", growth < 1.05)

@@ -1,7 +1,7 @@
 """Runs every benchmark and prints a table; with `--json`, one JSON object as the last line.
 
-Everything that is compared is measured alternately in the same run, and the median of the rounds counts, so that changes in
-the machine's speed affect all candidates equally. `--no-peers` leaves out the other engines and parsers.
+All candidates in a comparison are measured in turn in the same run, and the median of the rounds counts, so that changes in
+the machine's speed affect them all equally. `--no-peers` leaves out the other engines and parsers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _floor(folder: Path, steps: int) -> float:
 
 
 def _peers(folder: Path, steps: int, runs: int, wanted: bool) -> dict[str, float]:
-    """Milliseconds per step of each peer, in its fastest configuration."""
+    """Milliseconds per step for each peer, in its fastest configuration."""
     if not wanted:
         return {}
     return {peer: measure(peer, steps, runs, folder=folder)["ms_per_step"] for peer in PEERS}
@@ -104,7 +104,7 @@ def together(table: Table, folder: Path, rounds: int, peers: bool) -> None:
         floors.append(1000 / _floor(folder, 1000))
         rates.append(RUNS * RUN_STEPS / _ours("together", folder, runs=RUNS, steps=RUN_STEPS)["seconds"])
     rate, floor = median(rates), median(floors)
-    table.add("SQLite floor, one commit after the other", floor, "steps/s")
+    table.add("SQLite floor, one commit at a time", floor, "steps/s")
     table.add(f"Cuebook, {RUNS} runs together", rate, "steps/s", "at least 8x the floor", rate >= 8 * floor)
     known = _peers(folder, RUN_STEPS, RUNS, peers)
     for peer, figure in known.items():
@@ -119,7 +119,7 @@ def waiting(table: Table, folder: Path) -> None:
     result = _ours("waiting", folder, runs=WAITING)
     table.add(f"{WAITING:,} waiting runs", result["megabytes"], "MB", "under 60 MB", result["megabytes"] < 60)
     answer = result["answer"] * 1000
-    table.add("answering one of them, to its end", answer, "ms", "under 50 ms", answer < 50)
+    table.add("answering and finishing one of them", answer, "ms", "under 50 ms", answer < 50)
 
 
 def gated(table: Table, rounds: int) -> None:
@@ -127,13 +127,13 @@ def gated(table: Table, rounds: int) -> None:
     command = [sys.executable, "-m", "bench.gate", "--rounds", str(20 * rounds)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
     result = json.loads(done.stdout.splitlines()[-1])
-    table.add(f"a command in {result['sandbox']}, started bare", result["bare"], "ms")
-    table.add("the same through the gate", result["whole"], "ms")
+    table.add(f"a command in {result['sandbox']}, without the gate", result["bare"], "ms")
+    table.add("the same command through the gate", result["whole"], "ms")
     table.add("what the gate adds", result["added"], "ms", "under 1 ms", result["added"] < 1)
 
 
 def programs(table: Table, rounds: int) -> None:
-    """Replies of models to natural-language programs, and their turns: each has its own benchmark."""
+    """Model replies to natural-language programs, and the programs' turns: each has its own benchmark."""
     for what, module in (
         ("reading and verifying replies", "bench.program"),
         ("turns of a program", "bench.program_turns"),
@@ -154,12 +154,12 @@ def starting(table: Table, rounds: int) -> None:
         table.add(what, figure, "ms of CPU", f"under {most} ms", figure < most)
     found = first_request(max(5, rounds))
     modules, seconds = found["modules"], found["seconds"]
-    table.add("cuebook run, our modules", modules, "modules", f"at most {MOST_MODULES}", modules <= MOST_MODULES)
+    table.add("cuebook run, Cuebook modules", modules, "modules", f"at most {MOST_MODULES}", modules <= MOST_MODULES)
     what = "cuebook run, until the first model request"
     table.add(what, seconds * 1000, "ms of CPU", f"at most {MOST_SECONDS * 1000:.0f} ms", seconds <= MOST_SECONDS)
 
 
-READING = {"long": "200 KB as authors write them", "dense": "200 KB of steps alone"}
+READING = {"long": "a typical playbook of 200 KB", "dense": "200 KB of step headings"}
 
 
 def reading(table: Table, rounds: int, peers: bool) -> None:
@@ -200,7 +200,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options.add_argument("--no-peers", action="store_true", help="leave out the other engines and parsers")
-    options.add_argument("--only", choices=PARTS, help="a part of it")
+    options.add_argument("--only", choices=PARTS, help="run only this part")
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--folder", type=Path, default=None, help="folder for the databases; default: the repository")
     chosen = options.parse_args()

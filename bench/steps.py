@@ -47,7 +47,7 @@ async def _begin(engine: Engine, run: str, **inputs: Any) -> None:
 
 
 async def one(path: Path, steps: int) -> dict[str, Any]:
-    """One run alone: seconds for all its steps, and the cost of its first and last tenth."""
+    """One run alone: seconds for all its steps, and the cost per step in its first and last tenth."""
     store = SqliteStore(path)
     engine = Engine(store, _program)
     await _begin(engine, "warm", steps=20)
@@ -80,7 +80,7 @@ async def together(path: Path, runs: int, steps: int) -> dict[str, Any]:
 
 
 async def waiting(path: Path, runs: int) -> dict[str, Any]:
-    """Many runs that wait for a person: memory above an idle process, and the time to answer and finish one."""
+    """Many runs that wait for a person: memory above that of an idle process, and the time to answer and finish one."""
     store = SqliteStore(path)
     engine = Engine(store, _program)
     await _begin(engine, "idle", wait=True)

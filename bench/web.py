@@ -3,8 +3,8 @@
     python -m bench.web [--tokens 400] [--every 0.02] [--streams 100]
 
 Each token is the time at which it left the model, so that its reader can compute how long it took. The server and its model
-run in a separate process. The same tokens are sent over a bare socket in the same run, to show how much is not due to the web
-app. Text is sent at most once per interval (`TEXT_EVERY` in `cuebook.service.stream`), which is most of the time.
+run in a separate process. The same tokens are sent over a bare socket in the same run, to show how much of the delay is not due to
+the web app. Text is sent at most once per interval (`TEXT_EVERY` in `cuebook.service.stream`), which accounts for most of it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _memory() -> float:
 
 
 async def delays(reader: asyncio.StreamReader) -> list[float]:
-    """Milliseconds that each token took, until the connection ends."""
+    """Milliseconds that each token took, until the connection closes."""
     found: list[float] = []
     name = b"step-content"
     while line := await reader.readline():

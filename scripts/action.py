@@ -1,4 +1,4 @@
-"""The script of the GitHub Action: runs one playbook unattended, writes its artifact, and reports the result.
+"""The GitHub Action's script: runs one playbook unattended, writes its artifact, and reports the result.
 
 It reads INPUT_PLAYBOOK, INPUT_INPUTS, INPUT_ELICIT, INPUT_OUTPUT_PATH, INPUT_MODEL and INPUT_STRICT, and writes the
 outputs `artifact-path`, `status`, `step-count` and `warnings` and a summary, whatever happens. See action.yml.
@@ -24,10 +24,10 @@ from cuebook.kernel.events import StepFinished, StepStarted
 from cuebook.kernel.journal import Entry
 
 LONGEST_SHOWN = 60_000
-"""Maximum characters of an artifact in the summary, which may have a megabyte in total."""
+"""Maximum number of characters shown of an artifact; the whole summary may have a megabyte."""
 
 IN_SUMMARY = "See the job's summary."
-NOBODY = "and an unattended run cannot get one. Allow it in cuebook.policy.toml."
+NOBODY = "and nobody is there to give it. Allow the action in cuebook.policy.toml."
 
 # Characters with a meaning in Markdown or HTML: links, images, mentions, emphasis, tables.
 _MARKUP = re.compile(r"[!#$&*:<>@\\\[\]^_`{|}~]|(?<=[wW]{3})\.|^[-+=]|(?<=^\d)[.)]")
@@ -41,12 +41,12 @@ class Report:
     status: str = "failed"
     error: str = ""
     logged: str = ""
-    """The message in the log if the error may quote a model or a tool."""
+    """The message to log instead of the error, if the error may quote a model or a tool."""
     artifact_path: str = ""
     findings: list[str] = field(default_factory=list)
     """Warnings about the playbook."""
     warned: list[str] = field(default_factory=list)
-    """Warnings of the run, which may quote a model."""
+    """Warnings from the run, which may quote a model."""
     result: cuebook.Result | None = None
 
     @property
@@ -83,7 +83,7 @@ def main() -> int:
 
 def perform(report: Report) -> None:
     if not report.playbook:
-        raise Stopped("No playbook is set. Set 'playbook' to the path of one.")
+        raise Stopped("No playbook is set. Set 'playbook' to the path of a playbook.")
     strict = flag("STRICT")
     book = cuebook.load(report.playbook)
     odd = [found for found in book.check() if found.severity != "note"]
@@ -120,24 +120,24 @@ def finish(report: Report, result: cuebook.Result, strict: bool) -> None:
 
 
 def reason(result: cuebook.Result) -> str:
-    """Why a run is not completed; in an unattended run, a wait is a failure."""
+    """Why a run did not complete; in an unattended run, a wait is a failure."""
     waits = "; ".join(f"step {wait.step}: {wait.prompt}" for wait in result.waits)
     if result.status == "awaiting_approval":
-        return f"The run needs an approval ({waits}), {NOBODY}"
+        return f"The run needs approval ({waits}), {NOBODY}"
     return result.error or f"The run is {result.status.replace('_', ' ')}{f' ({waits})' if waits else ''}."
 
 
 def reason_for_log(result: cuebook.Result) -> str:
-    """The same without quotations: an error or a question may quote a model."""
+    """The same reason without quotations, since an error or a question may quote a model."""
     step = next((one.label for one in result.steps if one.status not in ("completed", "skipped")), "")
     where = f" at step {step}" if step else ""
     if result.status == "awaiting_approval":
-        return f"The run needs an approval{where}, {NOBODY} {IN_SUMMARY}"
+        return f"The run needs approval{where}, {NOBODY} {IN_SUMMARY}"
     why = f" ({result.reason})" if result.reason else ""
     return f"The run is {result.status.replace('_', ' ')}{where}{why}. {IN_SUMMARY}"
 
 
-# --- what is given ------------------------------------------------------------------------------------------
+# --- inputs -------------------------------------------------------------------------------------------------
 
 
 def given(name: str) -> str:
@@ -147,7 +147,7 @@ def given(name: str) -> str:
 def flag(name: str) -> bool:
     said = given(name).lower()
     if said not in ("", "true", "false"):
-        raise Stopped(f"{name.lower()}: '{said}' is not 'true' or 'false'.")
+        raise Stopped(f"{name.lower()}: expected 'true' or 'false', got '{said}'.")
     return said == "true"
 
 
@@ -180,7 +180,7 @@ def store() -> Path | None:
     return Path(temporary) / "cuebook-runs.db" if temporary else None
 
 
-# --- what is written ----------------------------------------------------------------------------------------
+# --- outputs ------------------------------------------------------------------------------------------------
 
 
 def save(artifact: cuebook.Artifact, run: str) -> str:
@@ -258,7 +258,7 @@ def money(cost: float | None) -> str:
 
 
 def show(event: Any) -> None:
-    """Progress in the log: labels and titles only, because a model's words could be read as a command there."""
+    """Logs progress: only labels and titles, because a model's words in the log could be read as a command."""
     if not isinstance(event, Entry):
         return
     match event.event:
@@ -269,7 +269,7 @@ def show(event: Any) -> None:
 
 
 def command(kind: str, message: str, file: str) -> None:
-    """A line that the runner shows next to the file."""
+    """Prints a line that the runner shows next to the file."""
     escaped = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     where = file.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A").replace(":", "%3A").replace(",", "%2C")
     print(f"::{kind}{f' file={where}' if where else ''}::{escaped}", flush=True)
@@ -280,7 +280,7 @@ def place(book: cuebook.Playbook, line: int | None) -> str:
 
 
 def cell(words: str) -> str:
-    """Text that is safe anywhere in the summary, even in a table."""
+    """Escapes text so that it is safe anywhere in the summary, even in a table."""
     return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", one_line(words))
 
 

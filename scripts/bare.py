@@ -1,8 +1,8 @@
-"""Runs a command as on a machine that has none of the optional programs, with an empty home.
+"""Runs a command as if on a machine without any of the optional programs, and with an empty home folder.
 
     python3 scripts/bare.py COMMAND...
 
-Needs the standard library only.
+Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def link_programs(folder: Path, programs: Path) -> None:
-    """Links the programs in a folder of the PATH, except for the hidden ones; earlier folders win."""
+    """Links the programs in one folder of the PATH, except the hidden ones; earlier folders take precedence."""
     if not folder.is_dir():
         return
     for program in folder.iterdir():

@@ -2,8 +2,8 @@
 
     python3 scripts/environment.py [--project] ENVIRONMENT REQUIREMENTS...
 
-With `--project` the package of this repository is installed as well, editable. Needs the standard library only, and
-either `ensurepip` or a pip of the starting Python (Debian packages them separately).
+With `--project`, this repository's package is also installed, as editable. Needs only the standard library, and
+either `ensurepip` or pip in the Python that runs it (Debian packages them separately).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = ".".join(map(str, sys.version_info[:3]))
 NO_PIP = f"""\
-This Python ({sys.executable}) can neither create an environment with pip (it lacks `ensurepip`) nor has pip itself.
+This Python ({sys.executable}) cannot create an environment with pip (it lacks `ensurepip`), and does not have pip itself.
   Debian, Ubuntu:  apt install python3-venv
   Fedora:          dnf install python3-pip
-  elsewhere:       install a complete Python 3.11 or newer, or choose one: make PYTHON=/path/to/python3 ..."""
+  elsewhere:       install a complete Python 3.11 or newer, or select one: make PYTHON=/path/to/python3 ..."""
 
 
 def main() -> None:
@@ -88,7 +88,7 @@ def create(environment: Path) -> None:
 
 
 def pip_for(environment: Path) -> list[str]:
-    """The environment's own pip, or the starting Python's pip, pointed at the environment."""
+    """The environment's own pip, or else this Python's pip, pointed at the environment."""
     python = str(environment / "bin/python")
     if list(environment.glob("lib/python*/site-packages/pip/__main__.py")):
         return [python, "-m", "pip"]
@@ -107,12 +107,12 @@ def run_pip(command: list[str], what: str) -> None:
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     if pip.returncode:
-        stop("\n".join(lines[-25:]) + "\nThe installation failed; the lines above are pip's last words.")
+        stop("\n".join(lines[-25:]) + "\nThe installation failed; the lines above are the end of pip's output.")
     print(f"    done in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 
 
 def show(line: str) -> None:
-    """On a terminal, shows what is being fetched on one line that is overwritten."""
+    """On a terminal, shows what is being fetched, on a single line that is overwritten each time."""
     if sys.stderr.isatty() and line.startswith(("Collecting ", "  Downloading ", "Installing ")):
         what = line.partition(" (from")[0].strip()[:70]
         print(f"\r\x1b[K    {what}", end="", file=sys.stderr, flush=True)

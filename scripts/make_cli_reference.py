@@ -1,4 +1,4 @@
-"""Writes docs/reference/cli.md from the program's own help; with `--check`, says whether it is up to date.
+"""Writes docs/reference/cli.md from the program's own help; with `--check`, reports whether it is up to date.
 
 python scripts/make_cli_reference.py [--check]
 """
@@ -34,8 +34,8 @@ def main() -> int:
 def reference() -> str:
     root = click.Context(cli, info_name="cuebook", terminal_width=WIDTH, **cli.context_settings)
     parts = [
-        "# The command line\n\nMade from `cuebook --help` by `scripts/make_cli_reference.py`; change the program, not"
-        " this page.\n",
+        "# The command line\n\nGenerated from `cuebook --help` by `scripts/make_cli_reference.py`; change the program,"
+        " not this page.\n",
         section("cuebook", cli.get_help(root)),
         section("cuebook --commands", cli.get_long_help(root)),
     ]
@@ -43,7 +43,7 @@ def reference() -> str:
         command = cli.get_command(root, name)
         assert command is not None
         parts += sections(command, root, name)
-    parts.append("## Older names\n\nThey still work, and no list shows them.\n")
+    parts.append("## Older names\n\nThese names still work, but the help does not list them.\n")
     parts.append("\n".join(f"- `cuebook {old}`: `cuebook {new}`" for old, new in INSTEAD.items()) + "\n")
     return "\n".join(parts)
 

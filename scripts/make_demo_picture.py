@@ -1,4 +1,4 @@
-"""Writes docs/demo.svg: a real run of the demo's playbook with the embedded model, as a terminal shows it.
+"""Writes docs/demo.svg: a real run of the demo playbook with the embedded model, as a terminal shows it.
 
 python scripts/make_demo_picture.py
 """

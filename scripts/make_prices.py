@@ -1,9 +1,9 @@
-"""Writes the snapshot of model prices that ships with Cuebook, from the data of the installed `genai-prices`.
+"""Writes the snapshot of model prices that ships with Cuebook, from the data in the installed `genai-prices`.
 
     python scripts/make_prices.py [output.json]
 
-It contains only facts: names, dollars per million tokens, sizes of context windows. Prices of batches, images, audio and
-searches are left out, because no effect asks for them.
+It contains only facts: names, dollars per million tokens, context window sizes. Prices for batches, images, audio and
+searches are left out, because no effect uses them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LEFT_OUT = {
     "voyageai",
 }
 
-# `genai-prices` has no output limits. These older models have one below our default of 16,384, and refuse a
+# `genai-prices` has no output limits. These older models have a limit below our default of 16,384, and reject a
 # request that asks for more. Source: the vendors' model pages.
 OUTPUT_LIMITS = {
     "openai": {
@@ -75,7 +75,7 @@ def main() -> None:
     output = Path(sys.argv[1]) if len(sys.argv) > 1 else OUTPUT
     output.write_text(json.dumps(snapshot, separators=(",", ":"), ensure_ascii=False) + "\n", encoding="utf-8")
     count = sum(len(entries) for entries in snapshot["providers"].values())
-    print(f"{output.name}: {count} models of {len(snapshot['providers'])} providers, {output.stat().st_size:,} bytes")
+    print(f"{output.name}: {count} models from {len(snapshot['providers'])} providers, {output.stat().st_size:,} bytes")
 
 
 def entry(provider: str, model: Any, today: date) -> dict[str, Any] | None:
@@ -110,14 +110,14 @@ def single(clause: Any) -> list[str]:
         "ClauseRegex": ("~|", "regex"),
     }
     if type(clause).__name__ not in table:
-        raise SystemExit(f"make_prices: a clause of kind {type(clause).__name__} is unknown; add it to `patterns`.")
+        raise SystemExit(f"make_prices: unknown kind of clause: {type(clause).__name__}. Add it to `patterns`.")
     sign, field = table[type(clause).__name__]
     text = getattr(clause, field)
     return [sign + (text if field == "regex" else text.lower())]
 
 
 def dated(prices: Any, today: date) -> list[list[Any]]:
-    """The price valid today, and those announced for later. If prices depend on the time of day, the highest is used."""
+    """The current price, and prices announced for later. If prices depend on the time of day, the highest is used."""
     if not isinstance(prices, list):
         made = price(prices)
         return [["", made]] if made else []
@@ -134,7 +134,7 @@ def dated(prices: Any, today: date) -> list[list[Any]]:
             started.append((constraint.start_date.isoformat(), made))
         else:
             by_hour.append(made)
-    # The library lets later entries win over earlier ones, whatever their dates.
+    # The library lets later entries override earlier ones, whatever their dates.
     current = [made for since, made in started if since <= today.isoformat()][-1:] or [m for _, m in started[:1]]
     current = [max([*current, *by_hour], key=lambda p: scalar(p["output"]))] if current or by_hour else []
     later = sorted(((since, made) for since, made in started if since > today.isoformat()), key=lambda pair: pair[0])

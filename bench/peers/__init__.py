@@ -1,7 +1,7 @@
 """Peers measured alongside Cuebook, each in its own environment with pinned versions.
 
-`ensure_env(peer)` creates the environment, `measure(peer, steps, runs)` runs the peer's script in it. Nothing here leaves
-the machine once the environment exists: the peers' tracing and cloud features are switched off.
+`ensure_env(peer)` creates the environment, `measure(peer, steps, runs)` runs the peer's script in it. Once the environment
+exists, nothing is sent from the machine: the peers' tracing and cloud features are switched off.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 ENVIRONMENTS = ROOT / "bench/.envs"
 PEERS = ("langgraph", "dbos")
 PARSER = "playbook-md"
-"""The peer that parses playbooks and does not run them."""
+"""The peer that only parses playbooks, without running them."""
 
 QUIET = {
     "LANGSMITH_TRACING": "false",
@@ -32,27 +32,27 @@ DROPPED = ("LANGSMITH_", "LANGCHAIN_", "DBOS_", "OTEL_")
 
 
 class PeerFailed(Exception):
-    """A peer could not be set up or measured; the message ends with the end of its output."""
+    """A peer could not be set up or measured; the message includes the end of its output, if there is any."""
 
 
 def ensure_env(peer: str) -> Path:
     """The Python of the peer's environment, created on first use from requirements/bench-PEER.txt."""
     if peer not in (*PEERS, PARSER):
-        raise PeerFailed(f"There is no peer {peer!r}; the peers are {', '.join((*PEERS, PARSER))}.")
+        raise PeerFailed(f"Unknown peer {peer!r}. The peers are {', '.join((*PEERS, PARSER))}.")
     environment = ENVIRONMENTS / peer
     requirements = ROOT / f"requirements/bench-{peer}.txt"
     command = [sys.executable, str(ROOT / "scripts/environment.py"), str(environment), str(requirements)]
     if subprocess.run(command, check=False, timeout=600).returncode:
-        raise PeerFailed(f"The environment of {peer} could not be created; see above.")
+        raise PeerFailed(f"The environment for {peer} could not be created; see above.")
     return environment / "bin/python"
 
 
 def measure(
     peer: str, steps: int, runs: int = 1, *, timeout: float = 180, folder: Path | None = None
 ) -> dict[str, Any]:
-    """Seconds for `runs` runs at once of `steps` steps each, as the peer's script reports them.
+    """Seconds for `runs` concurrent runs of `steps` steps each, as the peer's script reports them.
 
-    The database is in a new directory below `folder`, which should be on the disk that the other candidates use.
+    The database is in a new directory below `folder`, which should be on the same disk as for the other candidates.
     """
     python = ensure_env(peer)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED)} | QUIET

@@ -1,7 +1,7 @@
 """DBOS: durable steps in its SQLite system database, put into WAL mode with full synchronisation.
 
-By default, its SQLite file uses a rollback journal, which is slower; WAL is the faster setting that is as durable.
-Workflows are called from a few threads instead of by `start_workflow`, because that was faster.
+By default, its SQLite file uses a rollback journal, which is slower; WAL is faster and just as durable.
+Workflows are called from a few threads instead of through `start_workflow`, because that was faster.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """LangGraph: durable steps through its SQLite savers, in the mode in which a step is on disk before the next begins.
 
-It uses one node that loops instead of a chain of nodes: as fast at 10 and 100 steps, and faster from some hundreds on.
+It uses one node that loops instead of a chain of nodes: that is as fast at 10 and 100 steps, and faster at several hundred.
 Tasks of the functional API are not used: their results are written in the background, even with `durability="sync"`.
 """
 

@@ -12,7 +12,7 @@ from typing import Any
 
 # The return value of a step: small, like a short model reply.
 VALUE = "v" * 100
-# Concurrent runs if a peer is driven by threads: more of them only queue for SQLite's one writer, and were slower.
+# Concurrent runs if a peer is driven by threads: more threads only queue for SQLite's single writer, and were slower.
 THREADS = 4
 
 
@@ -25,9 +25,9 @@ class Options(argparse.Namespace):
 def options(description: str | None) -> Options:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--steps", type=int, default=100, help="steps in each run")
-    parser.add_argument("--runs", type=int, default=1, help="runs at once")
+    parser.add_argument("--runs", type=int, default=1, help="concurrent runs")
     parser.add_argument("--db", type=Path, required=True, help="where to put the database files, which must not exist")
-    parser.add_argument("--json", action="store_true", help="print one JSON object (the only format there is)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object (the only format)")
     return parser.parse_args(namespace=Options())
 
 

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Talks to the program: in a terminal you answer; otherwise each line of stdin is an answer, as in demo.sh < answers.txt.
+# Talks to the program. In a terminal, you answer; otherwise each line of stdin is an answer, as in demo.sh < answers.txt.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 cuebook=${CUEBOOK:-cuebook}
 if [ -t 0 ] && [ -t 1 ]; then
     exec "$cuebook" run "$here/bill.pbasm" "$@"
 fi
-echo 'There is no terminal: the lines of stdin are the answers.' >&2
+echo 'There is no terminal, so the answers are read from stdin, one per line.' >&2
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 code=0

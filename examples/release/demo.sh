@@ -1,7 +1,7 @@
 #!/bin/sh
 # The complete demo: demo.sh [ask|approve|deny] creates a scratch repository in a temporary folder, starts the webhook, runs
-# the release, decides it (ask: you decide), shows the result, and removes everything again. After Ctrl-C the release
-# continues where it stopped; a second Ctrl-C ends the demo.
+# the release, approves or denies it (with ask, you decide), shows the result, and removes everything again. After Ctrl-C, the
+# release continues where it stopped; a second Ctrl-C ends the demo.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 decision=${1:-ask}
@@ -18,7 +18,7 @@ if [ "$decision" = ask ] && [ ! -t 0 ]; then
     exit 2
 fi
 if ! command -v git >/dev/null; then
-    echo "demo.sh: git is missing. Install it, as in: apt-get install git" >&2
+    echo "demo.sh: git is missing. Install it, for example with: apt-get install git" >&2
     exit 2
 fi
 folder=$(mktemp -d)
@@ -80,10 +80,10 @@ heading "cuebook audit $run"
 "$cuebook" audit "$run"
 heading 'The tags'
 git --no-pager tag --list -n9
-heading 'What the webhook has accepted'
+heading 'Announcements that the webhook accepted'
 cat "$folder/announced.jsonl" 2>/dev/null || echo nothing
 if [ "$code" = 5 ] && [ "$decision" = deny ]; then
-    echo 'It was denied, as requested: the release is cancelled, and nothing was tagged or sent.'
+    echo 'The release was denied, as requested: it is cancelled, and nothing was tagged or sent.'
     code=0
 fi
 exit "$code"

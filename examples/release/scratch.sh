@@ -1,17 +1,17 @@
 #!/bin/sh
 # Creates a small git repository to release from: scratch.sh FOLDER [PORT]
-# It has a release, v1.1.0, and two commits after it. PORT is the port of the webhook, which the policy names.
+# It has a release, v1.1.0, and two commits after it. PORT is the webhook's port, which the policy allows.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 port=${2:-8787}
 if [ -e "$1" ]; then
-    echo "$1 already exists: remove it, or choose another folder." >&2
+    echo "$1 already exists. Remove it, or choose a different folder." >&2
     exit 2
 fi
 mkdir -p "$1"
 cd "$1"
 
-# The machine's own git settings (hooks, signatures, names) must not affect it.
+# The machine's own git settings (hooks, signatures, names) must not affect the repository.
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
 git init --quiet --initial-branch=main
 git config user.name 'Release demo'

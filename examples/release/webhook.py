@@ -25,7 +25,7 @@ class Webhook(HTTPServer):
                 file.write(json.dumps({"key": key, **body}) + "\n")
 
     def announced(self, tag: str) -> int:
-        """How often this tag was announced."""
+        """How many times this tag was announced."""
         return len([one for one in self.accepted() if one["tag"] == tag])
 
 

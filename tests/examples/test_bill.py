@@ -71,7 +71,7 @@ def test_it_asks_loops_and_has_python_compute(cli: CommandLine, server: ModelSer
     ran = demo(cli, (EXAMPLE / "answers.txt").read_text(encoding="utf-8"))
     assert ran.code == 0, ran.err
     first, model, *said = ran.err.splitlines()
-    assert first == "There is no terminal: the lines of stdin are the answers."
+    assert first == "There is no terminal, so the answers are read from stdin, one per line."
     assert model.endswith(", test/echo-1)")
     assert said[:20] == [f"BillDesk: {GREETING}", *SAID, "BillDesk: Here's to Ada."]
     assert said[20:22] == ["status: completed", "result: 2"]

@@ -190,7 +190,7 @@ def test_a_failed_run_still_writes_all_outputs(runner: Runner, server: ModelServ
         ({"playbook": "tea.md", "inputs": "kind: green", "elicit": "2: [no]"}, "elicit:1: the answer for step 2"),
         (
             {"playbook": "tea.md", "inputs": "kind: green", "strict": "very"},
-            "strict: 'very' is not 'true' or 'false'.",
+            "strict: expected 'true' or 'false', got 'very'.",
         ),
         ({"playbook": "tea.md", "inputs": "kind: green", "model": "nobody/x"}, "There is no provider `nobody`."),
     ],
@@ -247,7 +247,7 @@ def test_a_needed_approval_fails_the_run_and_says_what_to_do(runner: Runner) -> 
     runner.cli.write("act.md", '# Act\n\n## STEP 1: Do\n\n@tool(builtin, Bash, {"command": "touch x"})\n')
     ran = runner.run(playbook="act.md")
     assert (ran.code, ran.outputs["status"]) == (1, "failed")
-    assert "needs an approval" in ran.log
+    assert "needs approval" in ran.log
     assert not (runner.cli.work / "x").exists()
 
 
@@ -272,7 +272,7 @@ def test_a_models_words_are_not_logged_and_are_text_in_the_summary(runner: Runne
     assert (ran.code, ran.outputs["status"]) == (1, "failed")
     assert "pixel" in ran.outputs["warnings"]
     assert "::warning file=odd.md::The run had 1 warning." in ran.log
-    assert "::error file=odd.md::The run needs an approval at step 2" in ran.log
+    assert "::error file=odd.md::The run needs approval at step 2" in ran.log
     assert "pixel" not in ran.log
     assert "evil" not in ran.log
     lines = [line for line in ran.summary.split("\n") if "evil" in line]
