@@ -36,7 +36,7 @@ class PeerFailed(Exception):
 
 
 def ensure_env(peer: str) -> Path:
-    """The Python of the peer's environment, created on first use from requirements/bench-PEER.txt."""
+    """The Python executable of the peer's environment, which is created on first use from requirements/bench-PEER.txt."""
     if peer not in (*PEERS, PARSER):
         raise PeerFailed(f"Unknown peer {peer!r}. The peers are {', '.join((*PEERS, PARSER))}.")
     environment = ENVIRONMENTS / peer
