@@ -465,6 +465,7 @@ async def test_a_read_only_store_whose_log_cannot_be_read_is_refused(tiny_disk: 
         remount(tiny_disk, "rw")
 
 
+@pytest.mark.timeout(600)
 async def test_a_flipped_bit_is_detected_wherever_it_is(tmp_path: Path) -> None:
     """In the schema, in a row or in a journal: it either changes nothing visible or is reported."""
     path = tmp_path / "store.db"

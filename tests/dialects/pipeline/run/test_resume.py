@@ -75,7 +75,7 @@ def outcome_of(effect: dict[str, Any], made: list[str]) -> dict[str, Any]:
         case "tag":
             return {"exit_code": 0, "stdout": '{"said": 5}\n'}
         case _:
-            return {"exit_code": 0, "stdout": "so far\n3\n"}
+            return {"exit_code": 0, "stdout": "so far3\n"}
 
 
 async def picture(harness: PipelineHarness, run: str) -> dict[str, Any]:
