@@ -290,7 +290,9 @@ def test_make_release_does_all_of_it_and_leaves_nothing_behind(cli: CommandLine,
     ran = make(cli, "release", "DECISION=approve")
     assert ran.code == 0, ran.err
     assert "output of diff:" in ran.err
-    tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition("==> Announcements that the webhook accepted\n")
+    tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition(
+        "==> Announcements that the webhook accepted\n"
+    )
     assert tags.count(f"v1.2.0          {SUMMARY}") == 1
     (line,) = accepted.splitlines()
     assert json.loads(line)["tag"] == "v1.2.0"
@@ -319,7 +321,9 @@ def test_make_release_continues_after_an_interruption(cli: CommandLine, server: 
     ran = made(cli, began[0])
     assert "continues where it stopped" in ran.err
     assert "==> cuebook resume " in ran.out
-    tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition("==> Announcements that the webhook accepted\n")
+    tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition(
+        "==> Announcements that the webhook accepted\n"
+    )
     assert tags.count(f"v1.2.0          {SUMMARY}") == 1
     assert len(accepted.splitlines()) == 1
 
@@ -327,7 +331,9 @@ def test_make_release_continues_after_an_interruption(cli: CommandLine, server: 
 def test_make_release_that_is_denied_tags_nothing(cli: CommandLine, server: ModelServer) -> None:
     server.script = lambda request: json.dumps({"summary": SUMMARY})
     ran = make(cli, "release", "DECISION=deny")
-    tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition("==> Announcements that the webhook accepted\n")
+    tags, _, accepted = ran.out.partition("==> The tags\n")[2].partition(
+        "==> Announcements that the webhook accepted\n"
+    )
     assert (ran.code, "v1.2.0" in tags) == (0, False)
     assert (
         accepted == "nothing\nThe release was denied, as requested: it is cancelled, and nothing was tagged or sent.\n"

@@ -164,7 +164,9 @@ def test_a_prompt_that_leads_out_of_the_folder_by_a_link_fails_the_step(cli: Com
     (cli.work / "tone.md").symlink_to(secret)
     ran = cli.call("run", book(cli, "@prompt(file:tone.md)\n\nWrite."))
     assert (ran.code, server.requests) == (1, [])
-    words = "why: The path 'tone.md' leads out of its root through a link. Use the path of a file below it. (step 1)"
+    words = (
+        "why: The path 'tone.md' leads out of its root through a link. Use the path of a file below the root. (step 1)"
+    )
     assert words in ran.err
 
 
