@@ -119,7 +119,7 @@ def test_every_command_of_the_guide_does_what_it_says(cli: CommandLine, server: 
         "cuebook run ferry.pbasm --lines",
         'cuebook answer RUN "five, please"',
         "cuebook run ferry.pbasm --lines",
-        'cuebook answer RUN "we are ten"',
+        'cuebook answer RUN "there are ten of us"',
     ]
     assert "$people: int = 2" in shown[0]
     assert "$sum: float = 36" in shown[1]

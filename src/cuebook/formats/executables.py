@@ -130,7 +130,7 @@ WRAPPERS = {
     **dict.fromkeys(_BARE_WRAPPERS, 0),
     **dict.fromkeys(("timeout", "chrt", "taskset", "flock", "chroot", "runuser"), 1),
 }
-"""Programs that run the command after their own options, with the number of their own arguments before it."""
+"""Programs that run another command given after their own options, with the number of arguments that precede it."""
 
 
 def is_interpreter(word: str) -> bool:

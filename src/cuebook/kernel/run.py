@@ -198,7 +198,7 @@ class StepRow(msgspec.Struct, gc=False):
 
 
 def stopped(run: RunRow, step: StepRow) -> str:
-    """Why a step that did not fail by itself ended: cancelled, denied or expired; empty for other steps."""
+    """Why a step that did not fail on its own ended: cancelled, denied or expired; empty for other steps."""
     if not (step.cut and step.status == "failed" and run.status in ("cancelled", "expired")):
         return ""
     return "denied" if run.error is not None and run.error.code == "denied" else run.status

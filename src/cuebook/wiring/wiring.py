@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cuebook.service.worker import Worker
 
 EMBEDDED_MAX_TOKENS = 512
-"""A low limit, because the embedded model is slow and does not always stop by itself."""
+"""A low limit, because the embedded model is slow and does not always stop on its own."""
 
 
 class Wiring:

@@ -38,7 +38,7 @@ async def test_an_interrupted_run_says_so_and_how_to_continue(
         assert now["next"]["tool"] == "resume_playbook_execution"
         assert now["next"]["arguments"] == {"execution_id": run}
         assert f"Execution {run}: interrupted, " in words(message)
-        assert "continues by itself" not in words(message)
+        assert "continues on its own" not in words(message)
         assert "- status: interrupted" in await client.read(f"playbook://runs/{run}")
         titles = {one.name: one.title for one in (await client.client.list_resources(cache_mode="bypass")).resources}
         assert ", interrupted, " in str(titles[run])

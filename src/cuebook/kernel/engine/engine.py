@@ -226,7 +226,7 @@ class Engine:
             log.exception("Could not look for processes that a killed Cuebook may have left running.")
 
     async def hear(self, run: str) -> None:
-        """Notifies a run driven here of news; a run driven elsewhere notices by itself."""
+        """Notifies a run driven here of news; a run driven elsewhere notices on its own."""
         driver = self._driving.get(run)
         if driver is not None:
             await driver.hear()

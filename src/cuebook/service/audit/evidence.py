@@ -207,7 +207,7 @@ class _Folding:
 
     def settle(self) -> None:
         """Sets the status of steps according to their open waits."""
-        for kind in STATUS_OF_WAIT:  # the most urgent first
+        for kind in STATUS_OF_WAIT:  # most urgent first
             for waits_for, step in self._waiting.values():
                 if waits_for == kind and step.status == "running":
                     step.status = STATUS_OF_WAIT[kind][1]

@@ -48,7 +48,7 @@ _CORE: dict[str, tuple[str, ...]] = {
 """The fields of the strict form, with their own fields."""
 
 _URGENT = ("approval", "in_doubt", "question", "budget", "secret", "breakpoint", "message", "timer")
-"""Kinds of waits, the most urgent first."""
+"""Kinds of waits, most urgent first."""
 
 _KINDS = {"in_doubt": "retry", "breakpoint": "pause", "step": "workflow_step"}
 """The envelope's names for kinds of waits, if they differ from ours."""

@@ -108,7 +108,7 @@ def interrupted_object(row: RunRow, next: str) -> dict[str, Any]:
 
 
 def interrupted_words(row: RunRow) -> str:
-    """Why an interrupted run does not continue by itself."""
+    """Why an interrupted run does not continue on its own."""
     if row.status in WAITING:
         return "Its wait was decided or has expired, but no process has continued it."
     if row.status in ENDED:

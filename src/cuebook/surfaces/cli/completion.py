@@ -1,4 +1,4 @@
-"""Shell completion: `cuebook completion`, and the candidates that the shell's script requests at every Tab.
+"""Shell completion: `cuebook completion`, and the candidates that the shell's script requests on every Tab press.
 
 It changes nothing, reports no errors and creates no store. Everything but click is imported on demand.
 """

@@ -20,7 +20,7 @@ from cuebook.service.worker import Worker
 from cuebook.wiring.wiring import Wiring
 
 Activity = Literal["running", "resting", "interrupted", "elsewhere"]
-"""What a run is doing: it continues by itself (running), is waiting for a person or has ended (resting), or is not driven by
+"""What a run is doing: it continues on its own (running), is waiting for a person or has ended (resting), or is not driven by
 any process. An interrupted run continues when it is resumed here; a run that belongs elsewhere must be resumed in its own
 folder or program.
 """

@@ -266,16 +266,16 @@ def next_call(view: RunView, host: Host, caller: Caller, activity: Activity) -> 
     row, waits = view.run, waits_of(view)
     run = {"execution_id": row.id}
     if activity == "interrupted":
-        words = "It was interrupted and does not continue by itself. Resume it to continue where it stopped."
+        words = "It was interrupted and does not continue on its own. Resume it to continue where it stopped."
         return _next("resume_playbook_execution", run, words)
     if activity == "elsewhere":
         words = "No process is driving it, and it belongs to another folder or program. A person can continue it there"
         return _next("", {}, f"{words} with `{display.command_line(f'resume {row.id}')}`.")
     if activity == "running" or row.reason == "timer":
-        return _next("get_playbook_execution", {**run, "wait_seconds": 30}, "It continues by itself.")
+        return _next("get_playbook_execution", {**run, "wait_seconds": 30}, "It continues on its own.")
     match row.status:
         case "awaiting_approval":
-            words = f"Ask the person to decide it at the link, then check again: {caller.link(row.id, waits[0].id if waits else '')}"
+            words = f"Ask the person to decide at the link, then check again: {caller.link(row.id, waits[0].id if waits else '')}"
             return _next("get_playbook_execution", {**run, "wait_seconds": 30}, words)
         case "awaiting_input":
             asked = {"wait_id": waits[0].id[:SHORT_ID]} if len(waits) > 1 else {}
@@ -361,7 +361,7 @@ def _lines(view: RunView, value: Mapping[str, Any], marking: Marking, activity: 
         shown = "\n".join([wanted["prompt"], *display.preview_lines(wanted["preview"])])
         decision = f"Step {one_line(wanted['step'])} needs a person's decision ({wanted['id']})"
         yield f"{decision}:\n{marking.data(brief(shown, LONGEST))}"
-        yield f"A person decides it at {wanted['link']} or with `{wanted['command']}`. You cannot."
+        yield f"A person decides at {wanted['link']} or with `{wanted['command']}`. You cannot."
     result = value["result"]
     if result is not None:
         text = result if isinstance(result, str) else as_json(result)

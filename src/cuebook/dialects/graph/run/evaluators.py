@@ -67,7 +67,7 @@ def _of_function(rule: Rule, calls: Calls) -> list[str]:
         problems.append(f"any_tool_called: required one of [{', '.join(rule.any_tool_called)}] to succeed, {called}")
     absent = [name for name in rule.all_tools_called if plain_name(name) not in done]
     if absent:
-        problems.append(f"all_tools_called: no successful call of [{', '.join(absent)}], {called}")
+        problems.append(f"all_tools_called: no successful call to [{', '.join(absent)}], {called}")
     found = [name for name in rule.no_tool_called if plain_name(name) in tried]
     if found:
         problems.append(f"no_tool_called: [{', '.join(found)}] must not be called, {called}")

@@ -28,7 +28,7 @@ DATADOG = Skill(
     tools=(
         HttpTool(
             "datadog_search_logs",
-            "Searches logs in Datadog, the newest first.",
+            "Searches logs in Datadog, newest first.",
             parameters(
                 ("query",),
                 query=text("What to look for, in Datadog's syntax, as in `service:web status:error`.", least=1),

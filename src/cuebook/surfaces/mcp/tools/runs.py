@@ -275,13 +275,13 @@ async def decide(call: Call, given: Decide) -> Answer:
     wait = await host.service.waiting(given.approval_id, who)
     if wait.owner == who.name:
         raise NotAllowed(
-            f"{who.name} started this and cannot decide it.",
-            fix=f"A person decides it at {call.caller.link(wait.run, wait.id)}.",
+            f"{who.name} started this and cannot decide on it.",
+            fix=f"A person must decide at {call.caller.link(wait.run, wait.id)}.",
         )
     if await took_part(call, wait.run):
         raise NotAllowed(
             f"{who.name} has answered, resumed or changed this execution and cannot decide its approvals.",
-            fix=f"A person decides it at {call.caller.link(wait.run, wait.id)}.",
+            fix=f"A person must decide at {call.caller.link(wait.run, wait.id)}.",
         )
     await host.worker.check_workspace(wait.run)
     await host.service.decide(wait.id, given.decision, who, reason=given.reason)
@@ -380,7 +380,7 @@ TOOLS: tuple[Offered, ...] = (
         "Run a playbook",
         "Runs a playbook with input values, a model and optional breakpoints until it ends or needs a person."
         " `status` then says why (paused, awaiting_input, awaiting_approval) and `next` names the tool to call. The run"
-        " continues by itself if you stop waiting. A person decides on approvals, at the link.",
+        " continues on its own if you stop waiting. A person decides on approvals, at the link.",
         Execute,
         execute,
         "runner",

@@ -23,7 +23,7 @@ log = logging.getLogger("cuebook")
 
 
 class Call(NamedTuple):
-    """One call of a tool."""
+    """One call to a tool."""
 
     host: Host
     caller: Caller
