@@ -59,7 +59,7 @@ def _needs(workflow: Workflow) -> Iterator[Need]:
     yield from (Need(one.kind, one.value) for one in dict.fromkeys(texts) if one.kind != "inline")
     approvals = sum(bool(one.approval) for one in workflow.extras.nodes.values())
     if approvals:
-        yield Need("you", "approves a node" if approvals == 1 else f"approves {approvals} nodes")
+        yield Need("you", "approve a node" if approvals == 1 else f"approve {approvals} nodes")
 
 
 def _read(workflow: Workflow) -> Iterator[Source]:

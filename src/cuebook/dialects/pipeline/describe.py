@@ -63,7 +63,7 @@ def _needs(pipeline: Pipeline) -> Iterator[Need]:
         yield from _needs_of(step)
     approvals = sum(step.approval for step in pipeline.steps)
     if approvals:
-        yield Need("you", "approves a step" if approvals == 1 else f"approves {approvals} steps")
+        yield Need("you", "approve a step" if approvals == 1 else f"approve {approvals} steps")
 
 
 def _needs_of(step: Step) -> Iterator[Need]:

@@ -114,7 +114,7 @@ async def test_the_library_lists_playbooks_and_what_each_needs(web: ServedApp) -
         "model any",
         "Gated",
         "command echo",
-        "approves a step",
+        "approve a step",
         "not run yet",
     ):
         assert one in words, one
