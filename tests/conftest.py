@@ -11,6 +11,7 @@ from cuebook.kernel.ports import Store
 from cuebook.stores.memory import MemoryStore
 from cuebook.stores.sqlite import SqliteStore
 from tests.support.requirements import require, skip_reason
+from tests.support.shared_stores import SharedStore, open_shared, shared_place
 
 if TYPE_CHECKING:
     from tests.support.command_line import CommandLine
@@ -34,12 +35,33 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{count:>5}  {reason}")
 
 
-@pytest.fixture(params=["sqlite", "memory"])
+POSTGRES = pytest.param("postgres", marks=pytest.mark.needs("postgres"))
+
+
+@pytest.fixture(params=["sqlite", "memory", POSTGRES])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    """Runs every test that takes a store with the SQLite and the in-memory store."""
+    """Runs every test that takes a store with the SQLite, the in-memory and the Postgres store."""
+    if request.param == "postgres":
+        from cuebook.stores.postgres import PostgresStore
+        from tests.support.postgres import server
+
+        with server().schema() as url:
+            shared = PostgresStore(url)
+            yield shared
+            await shared.close()
+        return
     made: Store = SqliteStore(tmp_path / "store.db") if request.param == "sqlite" else MemoryStore()
     yield made
     await made.close()
+
+
+@pytest.fixture(params=["sqlite", POSTGRES])
+async def shared_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SharedStore]:
+    """A store that other processes of the test open with `open_shared(tmp_path)`."""
+    with shared_place(request.param, tmp_path):
+        made = open_shared(tmp_path)
+        yield made
+        await made.close()
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from cuebook.kernel.outcomes import AnyOutcome, ToolResult
 from cuebook.kernel.ports import Call
 from cuebook.kernel.run import Signal
 from cuebook.stores import leases
-from cuebook.stores.sqlite import SqliteStore
 from tests.support.programs import performers, program_of
+from tests.support.shared_stores import SharedStore, open_shared
 
 LEASE = 0.5
 
@@ -49,7 +49,7 @@ def until(moment: str) -> None:
         pass
 
 
-async def obey(store: SqliteStore, engine: Engine, said: list[str]) -> str:
+async def obey(store: SharedStore, engine: Engine, said: list[str]) -> str:
     match said:
         case ["answer", wait, value, name, moment]:
             until(moment)
@@ -79,7 +79,7 @@ async def main(folder: Path, host: str = "") -> None:
     leases.LEASE = LEASE
     if host:
         patch.object(leases, "this_host", lambda: host).start()
-    store = SqliteStore(folder / "store.db")
+    store = open_shared(folder)
     holding: dict[str, Any] = {"hold": Holding(folder)}
     engine = Engine(store, program_of, performers(folder, **holding), heartbeat_every=0.1, listen_every=0.02)
     engine.observe(lambda event: None)

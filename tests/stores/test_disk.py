@@ -22,8 +22,7 @@ from cuebook.kernel.errors import CuebookError, StoreDamaged, StoreError, StoreF
 from cuebook.kernel.events import WAITING
 from cuebook.kernel.run import Settings
 from cuebook.service.worker import Worker
-from cuebook.stores import group_commit
-from cuebook.stores.sqlite import SqliteStore
+from cuebook.stores.sqlite import SqliteStore, group_commit
 from tests.stores.disk_process import NOBODY
 from tests.stores.processes import ROOT, child, hear, tell
 from tests.support.programs import begin, engine_on, eventually, lines, service_on

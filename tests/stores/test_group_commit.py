@@ -11,9 +11,8 @@ import pytest
 
 from cuebook.kernel.errors import Fenced, StoreError
 from cuebook.kernel.events import ValueSet
-from cuebook.stores import group_commit
-from cuebook.stores.group_commit import Writer
-from cuebook.stores.sqlite import SqliteStore
+from cuebook.stores.sqlite import SqliteStore, group_commit
+from cuebook.stores.sqlite.group_commit import Writer
 from tests.support.records import RecordWriter, claim, create, driven, numbers, wait_row
 
 

@@ -23,11 +23,11 @@ from cuebook.kernel.outcomes import Answer
 from cuebook.kernel.run import Signal
 from cuebook.service.worker import Worker
 from cuebook.stores import leases
-from cuebook.stores.sqlite import SqliteStore
 from tests.stores.processes import child, hear, tell
 from tests.stores.race_process import LEASE
 from tests.support.programs import PROGRAMS, Held, begin, engine_on, eventually, lines, service_on
 from tests.support.records import claim, create, driven, wait_row
+from tests.support.shared_stores import SharedStore
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are stopped and continued by signals")
 ROUNDS = 40
@@ -66,16 +66,16 @@ def together(one: Process, first: str, two: Process, second: str) -> tuple[str, 
     return hear(one), hear(two)
 
 
-async def open_waits(store: SqliteStore, expires: float | None = None) -> None:
+async def open_waits(store: SharedStore, expires: float | None = None) -> None:
     await create(store)
     writer = await claim(store)
     await store.append(writer.batch(*driven(), opened=[wait_row(f"w{n}", expires=expires) for n in range(ROUNDS)]))
 
 
 async def test_if_two_processes_answer_at_once_one_wins(
-    file_store: SqliteStore, other: Process, third: Process
+    shared_store: SharedStore, other: Process, third: Process
 ) -> None:
-    await open_waits(file_store)
+    await open_waits(shared_store)
     winners: Counter[str] = Counter()
     for number in range(ROUNDS):
         said = together(other, f"answer w{number} yes one", third, f"answer w{number} no two")
@@ -84,22 +84,22 @@ async def test_if_two_processes_answer_at_once_one_wins(
         assert len(won) == 1
         assert refused.startswith("AlreadyAnswered")
         name = won[0].removeprefix("won ")
-        decided = await file_store.wait(f"w{number}")
+        decided = await shared_store.wait(f"w{number}")
         assert (decided.by, decided.answer) == (name, {"value": {"one": "yes", "two": "no"}[name]})
         winners[name] += 1
     assert sum(winners.values()) == ROUNDS
 
 
 async def test_an_answer_and_the_expiry_never_both_apply(
-    file_store: SqliteStore, other: Process, third: Process
+    shared_store: SharedStore, other: Process, third: Process
 ) -> None:
     for number in range(ROUNDS // 2):
         run = f"run{number}"
-        await create(file_store, run)
-        writer = await claim(file_store, run)
-        await file_store.append(writer.batch(*driven(), opened=[wait_row(f"w{number}", run, expires=2000.0)]))
+        await create(shared_store, run)
+        writer = await claim(shared_store, run)
+        await shared_store.append(writer.batch(*driven(), opened=[wait_row(f"w{number}", run, expires=2000.0)]))
         answered, expired = together(other, f"answer w{number} yes one", third, "expire")
-        state = (await file_store.wait(f"w{number}")).state
+        state = (await shared_store.wait(f"w{number}")).state
         if answered.startswith("won"):
             assert (state, expired) == ("answered", "expired")
         else:
@@ -107,23 +107,23 @@ async def test_an_answer_and_the_expiry_never_both_apply(
             assert answered.startswith("WaitExpired")
 
 
-async def test_an_answer_never_comes_after_a_cancel(file_store: SqliteStore, other: Process, third: Process) -> None:
+async def test_an_answer_never_comes_after_a_cancel(shared_store: SharedStore, other: Process, third: Process) -> None:
     for number in range(ROUNDS // 2):
         run = f"run{number}"
-        await create(file_store, run)
-        writer = await claim(file_store, run)
-        await file_store.append(writer.batch(*driven(), opened=[wait_row(f"w{number}", run)]))
+        await create(shared_store, run)
+        writer = await claim(shared_store, run)
+        await shared_store.append(writer.batch(*driven(), opened=[wait_row(f"w{number}", run)]))
         answered, cancelled = together(other, f"answer w{number} yes one", third, f"cancel {run}")
         assert cancelled == "cancelled", "a cancel is always taken"
-        state = (await file_store.wait(f"w{number}")).state
+        state = (await shared_store.wait(f"w{number}")).state
         assert state == ("answered" if answered.startswith("won") else "cancelled")
         assert answered.startswith(("won", "WaitClosed"))
 
 
 async def test_two_processes_never_drive_one_run(
-    file_store: SqliteStore, tmp_path: Path, other: Process, third: Process
+    shared_store: SharedStore, tmp_path: Path, other: Process, third: Process
 ) -> None:
-    engine = engine_on(file_store, tmp_path)
+    engine = engine_on(shared_store, tmp_path)
     await begin(engine, "undoing", hold=True)
     tell(other, "drive run")
     assert hear(other) == "holding"
@@ -138,9 +138,9 @@ async def test_two_processes_never_drive_one_run(
 
 
 async def test_if_two_processes_start_driving_at_once_one_does(
-    file_store: SqliteStore, tmp_path: Path, other: Process, third: Process
+    shared_store: SharedStore, tmp_path: Path, other: Process, third: Process
 ) -> None:
-    engine = engine_on(file_store, tmp_path)
+    engine = engine_on(shared_store, tmp_path)
     for number in range(10):
         await begin(engine, "failing", f"run{number}", tool="append")
         tell(other, f"drive run{number}")
@@ -153,10 +153,10 @@ async def test_if_two_processes_start_driving_at_once_one_does(
 
 
 async def test_a_driver_that_was_stopped_keeps_its_run_on_the_same_machine(
-    file_store: SqliteStore, tmp_path: Path, other: Process, monkeypatch: pytest.MonkeyPatch
+    shared_store: SharedStore, tmp_path: Path, other: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "LEASE", LEASE)
-    service = service_on(file_store, tmp_path)
+    service = service_on(shared_store, tmp_path)
     await begin(service._engine, "undoing", hold=True)
     tell(other, "drive run")
     assert hear(other) == "holding"
@@ -173,38 +173,40 @@ async def test_a_driver_that_was_stopped_keeps_its_run_on_the_same_machine(
     assert await asyncio.to_thread(hear, other) == "completed"
     await worker.close()
     assert lines(tmp_path) == ["do", "held"]
-    assert await file_store.waits(run="run") == []
+    assert await shared_store.waits(run="run") == []
     await service._engine.close()
 
 
 async def test_a_driver_elsewhere_that_was_stopped_too_long_is_fenced_and_its_outcome_is_shown(
-    file_store: SqliteStore, tmp_path: Path, distant: Process, monkeypatch: pytest.MonkeyPatch
+    shared_store: SharedStore, tmp_path: Path, distant: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "LEASE", LEASE)
     other = distant
-    engine = engine_on(file_store, tmp_path)
+    engine = engine_on(shared_store, tmp_path)
     await begin(engine, "undoing", hold=True)
     tell(other, "drive run")
     assert hear(other) == "holding"
     for _ in range(int(LEASE * 20)):
         await asyncio.sleep(0.1)
-        assert await file_store.alive("run"), "its heartbeats are seen"
+        assert await shared_store.alive("run"), "its heartbeats are seen"
     os.kill(other.pid, signal.SIGSTOP)
-    await eventually(lambda: _gone(file_store, "run"), LEASE * 20)
+    await eventually(lambda: _gone(shared_store, "run"), LEASE * 20)
     row = await engine.drive("run")
     assert row.status == "awaiting_approval", "it is not known what became of the effect"
-    (asked,) = await file_store.waits(run="run")
+    (asked,) = await shared_store.waits(run="run")
     assert "process ended" not in asked.prompt
     assert f"process {other.pid} on distant" in asked.prompt
     assert "may still be running" in asked.prompt
-    before = [record.seq async for record in file_store.records("run")]
+    before = [record.seq async for record in shared_store.records("run")]
     (tmp_path / "go").touch()
     os.kill(other.pid, signal.SIGCONT)
     assert (await asyncio.to_thread(hear, other)).startswith("Fenced")
-    assert [record.seq async for record in file_store.records("run")] == before, "it recorded nothing more"
-    (wait,) = await file_store.waits(run="run")
+    assert [record.seq async for record in shared_store.records("run")] == before, "it recorded nothing more"
+    (wait,) = await shared_store.waits(run="run")
     assert wait.details["late"] == {"is": "ToolResult", "value": "from the first"}
-    await file_store.complete_wait(wait.id, {"decision": "done", "outcome": wait.details["late"]}, "me", engine.clock())
+    await shared_store.complete_wait(
+        wait.id, {"decision": "done", "outcome": wait.details["late"]}, "me", engine.clock()
+    )
     assert (await engine.drive("run")).status == "completed"
     assert lines(tmp_path) == ["do", "held"]
     entries = [entry.event async for entry in engine.entries("run")]
@@ -215,43 +217,45 @@ async def test_a_driver_elsewhere_that_was_stopped_too_long_is_fenced_and_its_ou
     await engine.close()
 
 
-async def _gone(store: SqliteStore, run: str) -> bool:
+async def _gone(store: SharedStore, run: str) -> bool:
     return not await store.alive(run)
 
 
-async def test_a_killed_driver_is_replaced_immediately(file_store: SqliteStore, tmp_path: Path, other: Process) -> None:
-    engine = engine_on(file_store, tmp_path)
+async def test_a_killed_driver_is_replaced_immediately(
+    shared_store: SharedStore, tmp_path: Path, other: Process
+) -> None:
+    engine = engine_on(shared_store, tmp_path)
     await begin(engine, "undoing", hold=True)
     tell(other, "drive run")
     assert hear(other) == "holding"
-    assert await file_store.alive("run")
+    assert await shared_store.alive("run")
     other.kill()
     other.wait()
-    assert not await file_store.alive("run"), "its lease is not waited for"
-    assert await file_store.ready(0.0, engine.driver) == ["run"]
+    assert not await shared_store.alive("run"), "its lease is not waited for"
+    assert await shared_store.ready(0.0, engine.driver) == ["run"]
     assert (await engine.drive("run")).status == "awaiting_approval"
-    (asked,) = await file_store.waits(run="run")
+    (asked,) = await shared_store.waits(run="run")
     assert "the process exited while" in asked.prompt
     await engine.close()
 
 
 async def test_a_second_process_cancels_what_the_first_drives(
-    file_store: SqliteStore, tmp_path: Path, other: Process
+    shared_store: SharedStore, tmp_path: Path, other: Process
 ) -> None:
-    engine = engine_on(file_store, tmp_path)
+    engine = engine_on(shared_store, tmp_path)
     await begin(engine, "undoing", hold=True)
     tell(other, "drive run")
     assert hear(other) == "holding"
-    await file_store.signal(Signal("run", "cancel", {"reason": "Enough."}, "me"))
+    await shared_store.signal(Signal("run", "cancel", {"reason": "Enough."}, "me"))
     assert await asyncio.to_thread(hear, other) == "cancelled"
     assert lines(tmp_path) == ["do", "undo"]
-    assert [step.status for step in await file_store.steps("run")] == ["in_doubt"]
+    assert [step.status for step in await shared_store.steps("run")] == ["in_doubt"]
 
 
 async def test_a_second_process_reads_everything_while_the_first_drives(
-    file_store: SqliteStore, tmp_path: Path, other: Process, third: Process
+    shared_store: SharedStore, tmp_path: Path, other: Process, third: Process
 ) -> None:
-    engine = engine_on(file_store, tmp_path)
+    engine = engine_on(shared_store, tmp_path)
     await begin(engine, "undoing", hold=True)
     tell(other, "drive run")
     assert hear(other) == "holding"
@@ -264,7 +268,7 @@ async def test_a_second_process_reads_everything_while_the_first_drives(
 
 
 async def test_an_answer_from_a_second_process_is_heard_while_the_first_is_busy(
-    file_store: SqliteStore, tmp_path: Path, other: Process
+    shared_store: SharedStore, tmp_path: Path, other: Process
 ) -> None:
     def start(state: Any) -> Program[Any]:
         outcomes = yield All((CallTool("hold"), AskHuman("Well?")))
@@ -272,9 +276,9 @@ async def test_an_answer_from_a_second_process_is_heard_while_the_first_is_busy(
 
     held = Held()
     PROGRAMS["asking while busy"] = lambda inputs: start
-    engine = engine_on(file_store, tmp_path, hold=held)
+    engine = engine_on(shared_store, tmp_path, hold=held)
     driving = asyncio.create_task(engine.drive(await begin(engine, "asking while busy")))
-    (wait,) = await eventually(lambda: file_store.waits(run="run"))
+    (wait,) = await eventually(lambda: shared_store.waits(run="run"))
     tell(other, f"answer {wait.id} fine two 0")
     assert await asyncio.to_thread(hear, other) == "won two"
     await eventually(lambda: _answered(engine))

@@ -12,9 +12,9 @@ import pytest
 
 from cuebook.kernel.errors import StoreDamaged, StoreError, StoreTooNew
 from cuebook.kernel.events import ArtifactMade
-from cuebook.stores import sqlite
-from cuebook.stores.schema import MIGRATIONS
 from cuebook.stores.sqlite import SqliteStore
+from cuebook.stores.sqlite import store as sqlite
+from cuebook.stores.sqlite.schema import MIGRATIONS
 from tests.support.records import claim, create, driven, killed, long, numbers
 
 

@@ -106,6 +106,10 @@ async def test_a_run_is_busy_while_its_drivers_process_lives(store: Store) -> No
     assert (await store.claim("run", "d2", 101.0)).row.epoch == 2
 
 
+OBSERVED = pytest.mark.parametrize("store", ["sqlite", "memory"], indirect=True)
+"""Stores without a clock of their own: a process watches the heartbeats of drivers that it cannot inspect."""
+
+
 class Watch:
     """A monotonic clock that is set by hand."""
 
@@ -121,6 +125,7 @@ class Watch:
             await self._store.alive("run")
 
 
+@OBSERVED
 async def test_a_driver_that_cannot_be_inspected_is_judged_by_the_heartbeats_seen_here(store: Store) -> None:
     watch = Watch(store)
     await create(store)
@@ -142,6 +147,7 @@ async def test_a_driver_that_cannot_be_inspected_is_judged_by_the_heartbeats_see
     assert (await store.claim("run", "d2", 100.0)).row.epoch == 2
 
 
+@OBSERVED
 @pytest.mark.parametrize("ahead", [-7200.0, 7200.0, 1e8])
 async def test_a_wrong_wall_clock_causes_no_takeover(ahead: float, store: Store) -> None:
     watch = Watch(store)
@@ -155,6 +161,7 @@ async def test_a_wrong_wall_clock_causes_no_takeover(ahead: float, store: Store)
     assert await store.alive("run")
 
 
+@OBSERVED
 async def test_time_asleep_does_not_count_as_watching(store: Store) -> None:
     watch = Watch(store)
     await create(store)
@@ -167,6 +174,7 @@ async def test_time_asleep_does_not_count_as_watching(store: Store) -> None:
         await store.claim("run", "d2", 0.0)
 
 
+@OBSERVED
 async def test_an_unseen_driver_elsewhere_is_shown_by_its_last_heartbeat(store: Store) -> None:
     await create(store)
     await claim(store, driver="d1", now=100.0)
@@ -179,6 +187,7 @@ async def test_an_unseen_driver_elsewhere_is_shown_by_its_last_heartbeat(store: 
     assert await store.undriven(1000.0) == [], "it was heard from here"
 
 
+@OBSERVED
 async def test_a_retry_that_no_live_driver_has_taken_can_be_sent_again(store: Store) -> None:
     """As after a restart in a new container: the process that should retry it cannot be inspected and sends nothing."""
     await taken_up(store, "retry")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from cuebook.gate.sandbox import bubblewrap, landlock
+from tests.support.postgres import programs
 from tests.surfaces.web.browser.chromium import NoBrowser, find_chromium
 
 
@@ -37,6 +38,7 @@ PARTS = {
     "chromium": Part(_no_browser, "install it, as in `apt-get install chromium`, or set CHROMIUM=/path/to/chromium"),
     "curl": _program("curl"),
     "git": _program("git"),
+    "postgres": Part(lambda: programs() is None, "install it, as in `apt-get install postgresql`"),
     "landlock": Part(lambda: bool(landlock.problem()), "use Linux 6.12 or newer"),
 }
 

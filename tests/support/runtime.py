@@ -51,6 +51,8 @@ class RuntimeHarness:
         for made in (self.config, self.work):
             made.mkdir(parents=True, exist_ok=True)
         self.store = self.home / "data" / "runs.db"
+        self.place = str(self.store)
+        """The store that is opened: a file or a URL."""
         for name in [name for name in os.environ if name.startswith("CUEBOOK_")]:
             monkeypatch.delenv(name)
         monkeypatch.setenv("HOME", str(self.home))
@@ -68,7 +70,7 @@ class RuntimeHarness:
         (self.config / "policy.toml").write_text(policy)
 
     def open(self, **flags: Any) -> RuntimeHarness:
-        given = {"store": str(self.store), "synchronous": "NORMAL", **flags}
+        given = {"store": self.place, "synchronous": "NORMAL", **flags}
         if self.models:
             given.setdefault("model", f"{next(iter(self.models))}/one")
         self.wiring = Wiring(load(given, folder=self.work), models=self.models)

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from cuebook.kernel.effects import AskModel, Effect, SecretNeed
+from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import Record
 from cuebook.kernel.outcomes import AnyOutcome, Failed
 from cuebook.kernel.run import RunRow, Settings, Signal, StepRow, WaitRow
@@ -408,8 +409,54 @@ class Whole(msgspec.Struct):
     """A description of a row that contradicts itself; empty if there is none."""
 
 
+class RunCopy(msgspec.Struct, kw_only=True):
+    """A run as another store can take it over: its own part of the journal and all its rows."""
+
+    row: RunRow
+    text: str
+    """The playbook it started from."""
+    records: list[Record]
+    """Without inherited ones."""
+    steps: list[StepRow]
+    waits: list[WaitRow]
+    signals: list[Signal]
+    """Those that no driver has taken yet."""
+    checkpoints: list[tuple[str, int]]
+    texts: dict[str, str] = {}
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something arrived that no driver has seen."""
+        return bool(self.signals) or any(wait.state in ("answered", "expired", "cancelled") for wait in self.waits)
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """What a process that shares the store says it has done. It may be lost, so it only makes others look sooner."""
+
+    kind: Literal["records", "ready", "text"]
+    sender: str
+    run: str = ""
+    """The run that it is about; empty if there are too many to name."""
+    seq: int = 0
+    """The last new record; of text, the record of the model call."""
+    step: str = ""
+    offset: int = 0
+    text: str = ""
+    again: bool = False
+    """Whether the reply begins again."""
+
+
 class Store(Protocol):
     """Stores journals. Every write is durable when it returns; a refusal changes nothing."""
+
+    def now(self) -> float:
+        """The time that all processes which share the store agree on."""
+
+    async def listen(self, heard: Callable[[Notice], None]) -> None:
+        """Calls `heard` with the notices of other processes until the store is closed, if it has any."""
+
+    def share(self, event: TextChunk | TextReset) -> None:
+        """Sends text under way to other processes, if the store can do that."""
 
     async def create(self, row: RunRow, text: str, batch: Batch) -> None:
         """Adds a run with its first records; a fork's `parent` and `parent_seq` are set in the row."""
@@ -512,6 +559,12 @@ class Store(Protocol):
 
     async def whole(self, run: str) -> Whole:
         """A run with all its rows and records, read as one snapshot."""
+
+    async def take_out(self, run: str) -> RunCopy:
+        """A run for another store, without the long texts, read at one moment. Changes nothing."""
+
+    async def bring_in(self, copy: RunCopy) -> None:
+        """Adds a run of another store, held by no driver. Its parent must be here. Raises `RunExists`."""
 
     async def playbook(self, digest: str) -> str: ...
 

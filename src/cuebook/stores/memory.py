@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Collection, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
+import msgspec
+
 from cuebook.kernel.errors import Busy, NotFound, StoreError
-from cuebook.kernel.events import ENDED, UNDER_WAY
+from cuebook.kernel.events import ENDED, UNDER_WAY, TextChunk, TextReset
 from cuebook.kernel.journal import GENESIS, ROOT, Record, plain, same_line
-from cuebook.kernel.ports import Batch, Claim, Fate, News, Whole
+from cuebook.kernel.ports import Batch, Claim, Fate, News, Notice, RunCopy, Whole
 from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow, copy_row
 from cuebook.stores.leases import Holder, Leases
 from cuebook.stores.refusals import (
@@ -57,6 +60,15 @@ class MemoryStore:
         self._closed = False
 
     # --- writing ---
+
+    def now(self) -> float:
+        return time.time()
+
+    async def listen(self, heard: Callable[[Notice], None]) -> None:
+        """No other process shares it."""
+
+    def share(self, event: TextChunk | TextReset) -> None:
+        """No other process shares it."""
 
     async def create(self, row: RunRow, text: str, batch: Batch) -> None:
         if row.id in self._runs:
@@ -301,6 +313,28 @@ class MemoryStore:
         held = self._run(run)
         waits = [wait for wait in self._waits.values() if wait.run == run]
         return copy.deepcopy(Whole(held.row, in_order(list(held.steps.values())), waits, list(self._lineage(held))))
+
+    async def take_out(self, run: str) -> RunCopy:
+        held = self._run(run)
+        return copy.deepcopy(
+            RunCopy(
+                row=held.row,
+                text=self._playbooks[held.row.playbook],
+                records=held.records,
+                steps=in_order(list(held.steps.values())),
+                waits=[wait for wait in self._waits.values() if wait.run == run],
+                signals=held.signals,
+                checkpoints=sorted(held.checkpoints),
+            )
+        )
+
+    async def bring_in(self, copy: RunCopy) -> None:
+        row = copy.row
+        batch = Batch(row.id, row.epoch, copy.records, steps=copy.steps, texts=copy.texts, checkpoints=copy.checkpoints)
+        await self.create(msgspec.structs.replace(row, driver=""), copy.text, batch)
+        held = self._runs[row.id]
+        held.signals, held.news = list(copy.signals), copy.has_news
+        self._waits.update({wait.id: wait for wait in copy.waits})
 
     async def playbook(self, digest: str) -> str:
         if digest not in self._playbooks:

@@ -11,13 +11,15 @@ import asyncio
 import atexit
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from cuebook.kernel.journal import Entry
-from cuebook.stores import group_commit
-from cuebook.stores.sqlite import SqliteStore
+from cuebook.stores.sqlite import group_commit
 from tests.support.programs import engine_on, kill_me
+from tests.support.shared_stores import open_shared
 
 
 def die_at(when: str, number: int, slow: bool) -> None:
@@ -41,8 +43,44 @@ def die_at(when: str, number: int, slow: bool) -> None:
     atexit.register(lambda: print(count))
 
 
+def die_at_commit(when: str, number: int) -> None:
+    """The same for Postgres: its writes are group commits and single transactions."""
+    from cuebook.stores.postgres.database import Database
+    from cuebook.stores.postgres.group_commit import GroupCommit
+
+    count = 0
+    attempt, transaction = GroupCommit._attempt, Database.transaction
+
+    def reach(moment: str, mine: int) -> None:
+        if mine == number and when == moment:
+            kill_me()
+
+    async def counted(self: Any, appends: list[Any]) -> None:
+        nonlocal count
+        count += 1
+        mine = count
+        reach("before", mine)
+        await attempt(self, appends)
+        reach("after", mine)
+
+    @asynccontextmanager
+    async def counted_transaction(self: Any, connection: Any) -> AsyncIterator[None]:
+        nonlocal count
+        mine = 0
+        async with transaction(self, connection):
+            yield
+            count += 1
+            mine = count
+            reach("before", mine)
+        reach("after", mine)
+
+    GroupCommit._attempt = counted  # type: ignore[method-assign]
+    Database.transaction = counted_transaction  # type: ignore[method-assign]
+    atexit.register(lambda: print(count))
+
+
 async def main(folder: Path, run: str) -> None:
-    store = SqliteStore(folder / "store.db")
+    store = open_shared(folder)
     engine = engine_on(store, folder)
     told = (folder / "told").open("a", buffering=1)
     engine.observe(lambda event: print(event.seq, file=told) if isinstance(event, Entry) else None)
@@ -52,5 +90,8 @@ async def main(folder: Path, run: str) -> None:
 
 
 if __name__ == "__main__":
-    die_at(sys.argv[3], int(sys.argv[4]), "slow" in sys.argv[5:])
+    if (Path(sys.argv[1]) / "store.url").exists():
+        die_at_commit(sys.argv[3], int(sys.argv[4]))
+    else:
+        die_at(sys.argv[3], int(sys.argv[4]), "slow" in sys.argv[5:])
     asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,34 @@ from cuebook.kernel.engine.engine import Engine
 from cuebook.kernel.events import ENDED, WAITING, RunFinished
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow, Settings, Signal
-from cuebook.stores.sqlite import SqliteStore
 from tests.support.fork_server import run_child
 from tests.support.programs import begin, engine_on, lines, new_row
 from tests.support.sampling import THOROUGH, some
+from tests.support.shared_stores import open_shared, shared_place
 
 ROOT = Path(__file__).parents[3]
 CHILD = "tests.kernel.engine.crash_process"
+
+
+class Folders:
+    """The folders of a test, each with a store of its own."""
+
+    def __init__(self, root: Path, stack: ExitStack) -> None:
+        self._root = root
+        self._stack = stack
+        self.kind = "sqlite"
+
+    def make(self, name: str) -> Path:
+        folder = self._root / name
+        folder.mkdir()
+        self._stack.enter_context(shared_place(self.kind, folder))
+        return folder
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Iterator[Folders]:
+    with ExitStack() as stack:
+        yield Folders(tmp_path, stack)
 
 
 async def settle(engine: Engine, folder: Path, run: str) -> tuple[str, int]:
@@ -85,7 +108,7 @@ async def picture(store: Store, engine: Engine, run: str) -> dict[str, Any]:
 
 async def prepare(folder: Path, shape: str) -> str:
     """Starts the run in the test process and answers its first question, so that the child has work to do."""
-    store = SqliteStore(folder / "store.db")
+    store = open_shared(folder)
     engine = engine_on(store, folder)
     run = await begin(engine, {"answered": "everything", "forked": "everything"}.get(shape, shape))
     if shape in ("answered", "concurrent", "checkpointed"):
@@ -107,7 +130,7 @@ async def prepare(folder: Path, shape: str) -> str:
 
 async def undisturbed(folder: Path, shape: str) -> tuple[dict[str, Any], Counter[str]]:
     run = await prepare(folder, shape)
-    store = SqliteStore(folder / "store.db")
+    store = open_shared(folder)
     engine = engine_on(store, folder)
     status, doubts = await settle(engine, folder, run)
     assert (status, doubts) == ("completed", 0)
@@ -139,20 +162,25 @@ def die(child: str, folder: Path, run: str, when: str, number: int, *more: str) 
             ["everything", "answered", "concurrent", "checkpointed", "forked", "nested"], ["before", "after"], ["fast"]
         ),
         *itertools.product(["answered", "concurrent"], ["before", "after"], ["slow"]),
+        *(
+            pytest.param(shape, when, "postgres", marks=pytest.mark.needs("postgres"))
+            for shape, when in itertools.product(
+                ["everything", "answered", "concurrent", "forked"], ["before", "after"]
+            )
+        ),
     ],
 )
-async def test_killed_at_every_write(shape: str, when: str, disk: str, tmp_path: Path) -> None:
-    (tmp_path / "undisturbed").mkdir()
-    wanted, wanted_lines = await undisturbed(tmp_path / "undisturbed", shape)
-    (tmp_path / "whole").mkdir()
-    every = writes(CHILD, tmp_path / "whole", await prepare(tmp_path / "whole", shape), disk)
+async def test_killed_at_every_write(shape: str, when: str, disk: str, folders: Folders) -> None:
+    folders.kind = "postgres" if disk == "postgres" else "sqlite"
+    wanted, wanted_lines = await undisturbed(folders.make("undisturbed"), shape)
+    whole = folders.make("whole")
+    every = writes(CHILD, whole, await prepare(whole, shape), disk)
     died, doubted = 0, 0
     for number in some(every, 5):
-        folder = tmp_path / f"at{number}"
-        folder.mkdir()
+        folder = folders.make(f"at{number}")
         run = await prepare(folder, shape)
         died += await asyncio.to_thread(die, CHILD, folder, run, when, number, disk)
-        store = SqliteStore(folder / "store.db")
+        store = open_shared(folder)
         engine = engine_on(store, folder)
         kept = {record.seq async for record in store.records(run)}
         assert {int(seq) for seq in lines(folder, "told")} <= kept, "an acknowledged record was lost"
@@ -174,7 +202,7 @@ ENDS = {"answer": "completed", "expiry": "expired", "cancel": "cancelled", "retr
 
 async def waiting_for(folder: Path, why: str) -> str:
     """A run that received something while no process was driving it."""
-    store = SqliteStore(folder / "store.db")
+    store = open_shared(folder)
     engine = engine_on(store, folder)
     settings = Settings(pause_expiry=0.001 if why == "expiry" else None)
     run = await begin(engine, "failing" if why == "retry" else "everything", settings=settings)
@@ -193,17 +221,20 @@ async def waiting_for(folder: Path, why: str) -> str:
     return run
 
 
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.needs("postgres"))])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("why", ENDS)
-async def test_a_run_killed_around_its_claim_is_taken_up_by_any_server(why: str, when: str, tmp_path: Path) -> None:
+async def test_a_run_killed_around_its_claim_is_taken_up_by_any_server(
+    why: str, when: str, kind: str, folders: Folders
+) -> None:
     """The first writes are a heartbeat, the claim, and the reason for the claim."""
+    folders.kind = kind
     died = 0
     for number in range(1, 5):
-        folder = tmp_path / f"at{number}"
-        folder.mkdir()
+        folder = folders.make(f"at{number}")
         run = await waiting_for(folder, why)
         died += await asyncio.to_thread(die, CHILD, folder, run, when, number)
-        store = SqliteStore(folder / "store.db")
+        store = open_shared(folder)
         engine = engine_on(store, folder)
         status, _ = await settle(engine, folder, run)
         assert status == ENDS[why], f"killed {when} write {number}"

@@ -17,7 +17,7 @@ from cuebook.kernel.journal import Entry
 from cuebook.kernel.outcomes import AnyOutcome, CommandResult
 from cuebook.kernel.ports import Batch, Call, Store
 from cuebook.kernel.run import Signal
-from cuebook.stores import group_commit
+from cuebook.stores.sqlite import group_commit
 from tests.support.programs import PROGRAMS, EchoModel, begin, engine_on, lines
 
 

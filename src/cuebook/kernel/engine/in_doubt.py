@@ -3,6 +3,7 @@ do."""
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -150,7 +151,14 @@ def never_began(kind: str, failed: Failed) -> bool:
 async def send_late(driver: Driver, key: Key, outcome: AnyOutcome) -> None:
     """Sends the outcome of an effect to the run's current driver, which may consider the effect in doubt."""
     payload = {"key": list(key), "outcome": msgspec.to_builtins(outcome, enc_hook=str)}
-    await driver.engine.store.signal(Signal(driver.run_id, "late", payload, driver.engine.driver))
+    sending = asyncio.ensure_future(
+        driver.engine.store.signal(Signal(driver.run_id, "late", payload, driver.engine.driver))
+    )
+    try:
+        await asyncio.shield(sending)
+    except asyncio.CancelledError:  # the drive is ended because it was fenced; no one else knows this outcome
+        await sending
+        raise
 
 
 def words_of(effect: Effect) -> str:

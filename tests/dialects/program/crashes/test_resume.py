@@ -18,8 +18,7 @@ from cuebook.kernel.errors import StoreError
 from cuebook.kernel.events import Checkpointed
 from cuebook.kernel.run import Settings
 from cuebook.service.service import Service
-from cuebook.stores import group_commit
-from cuebook.stores.sqlite import SqliteStore
+from cuebook.stores.sqlite import SqliteStore, group_commit
 from tests.dialects.program.crashes.crash_process import PROGRAM, service_on, settle
 from tests.kernel.engine.test_crashes import ROOT
 from tests.support.records import killed

@@ -24,14 +24,16 @@ from cuebook.kernel.errors import (
     StoreReadOnly,
     StoreTooNew,
 )
+from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import GENESIS, ROOT, Record
-from cuebook.kernel.ports import Batch, Claim, Fate, News, Whole
+from cuebook.kernel.ports import Batch, Claim, Fate, News, Notice, RunCopy, Whole
 from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
-from cuebook.stores.group_commit import Writer
 from cuebook.stores.leases import Holder, Leases
 from cuebook.stores.refusals import ALIKE, damaged, in_order, no_run, no_wait, unfinished
-from cuebook.stores.schema import FOLDED_SINCE, MIGRATIONS
-from cuebook.stores.transaction import NAMES_OF_ENDED, RECORD, RUN, Transaction, run_row, wait_row
+from cuebook.stores.rows import NAMES_OF_ENDED, RECORD, RUN, run_row, step_row, wait_row
+from cuebook.stores.sqlite.group_commit import Writer
+from cuebook.stores.sqlite.schema import FOLDED_SINCE, MIGRATIONS
+from cuebook.stores.sqlite.transaction import Transaction
 
 _GLANCES = 50
 _BETWEEN_GLANCES = 0.02
@@ -89,6 +91,15 @@ class SqliteStore:
         self._playbooks: dict[str, str] = {}
         self.leases = Leases()
         self._writer: Writer[Transaction] = Writer(connection, Transaction(connection, self.leases), self.translate)
+
+    def now(self) -> float:
+        return time.time()
+
+    async def listen(self, heard: Callable[[Notice], None]) -> None:
+        """Processes that share a file look for changes themselves."""
+
+    def share(self, event: TextChunk | TextReset) -> None:
+        """Not shared: other processes see the reply when it is complete."""
 
     # --- writing ---
 
@@ -308,7 +319,7 @@ class SqliteStore:
             self._all("COMMIT", ())
         found = Whole(row, [], [wait_row(one[:4]) for one in waits], records)
         for body, *columns in steps:
-            step = self._step(run, body)
+            step = step_row(run, body)
             found.steps.append(step)
             if columns != [*step.key, step.seq, step.status]:
                 found.odd = f"the row of step {step.label} contradicts itself"
@@ -317,6 +328,23 @@ class SqliteStore:
             if columns != (id, run, tenant, owner, expires, opened, kind):
                 found.odd = f"the row of the wait {id} contradicts itself"
         return found
+
+    async def take_out(self, run: str) -> RunCopy:
+        whole = await self.whole(run)
+        first = whole.row.parent_seq if whole.row.parent else 1
+        checkpoints = self._all("SELECT path, seq FROM checkpoints WHERE run = ? ORDER BY seq", (self._key(run),))
+        return RunCopy(
+            row=whole.row,
+            text=await self.playbook(whole.row.playbook),
+            records=[record for record in whole.records if record.seq >= first],
+            steps=in_order(whole.steps),
+            waits=whole.waits,
+            signals=self._signals_of(run),
+            checkpoints=[(path, seq) for path, seq in checkpoints],
+        )
+
+    async def bring_in(self, copy: RunCopy) -> None:
+        await self._writer.submit(Transaction.bring_in, copy)
 
     async def playbook(self, digest: str) -> str:
         text = self._playbooks.get(digest)
@@ -438,7 +466,7 @@ class SqliteStore:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {number + 1}")
             if 0 < before < FOLDED_SINCE:
-                from cuebook.stores.refold import refold
+                from cuebook.stores.sqlite.refold import refold
 
                 refold(connection)
             connection.execute("COMMIT")
@@ -513,13 +541,7 @@ class SqliteStore:
 
     def _steps(self, run: str, condition: str) -> list[StepRow]:
         rows = self._all(f"SELECT body FROM steps WHERE run = ? {condition}", (self._key(run),))
-        return in_order([self._step(run, row[0]) for row in rows])
-
-    def _step(self, run: str, body: Any) -> StepRow:
-        try:
-            return msgspec.json.decode(body, type=StepRow)
-        except (msgspec.DecodeError, TypeError) as error:
-            raise damaged(f"The steps of run {run} cannot be read: {error}.") from None
+        return in_order([step_row(run, row[0]) for row in rows])
 
     def _waits_of(self, run: str) -> list[WaitRow]:
         rows = self._all(

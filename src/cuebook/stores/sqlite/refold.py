@@ -10,7 +10,7 @@ from cuebook.kernel.errors import StoreDamaged
 from cuebook.kernel.fold.verify import projected
 from cuebook.kernel.journal import PURGED, Codec, Record
 from cuebook.kernel.run import RunRow
-from cuebook.stores.transaction import RECORD, RUN, run_row, step_values
+from cuebook.stores.rows import RECORD, RUN, run_row, step_values
 
 
 def refold(connection: sqlite3.Connection) -> None:

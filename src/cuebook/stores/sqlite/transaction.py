@@ -7,7 +7,6 @@ An operation is rejected before it writes anything, so the other operations in t
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,14 +14,12 @@ import msgspec
 from cuebook.kernel.errors import Busy
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import Record
-from cuebook.kernel.outcomes import Failed
-from cuebook.kernel.ports import Batch
-from cuebook.kernel.run import RunRow, Signal, StepRow, Totals, WaitRow
+from cuebook.kernel.ports import Batch, RunCopy
+from cuebook.kernel.run import RunRow, Signal, WaitRow
 from cuebook.stores.leases import Holder, Leases
 from cuebook.stores.refusals import (
     attach_late,
     check_signal,
-    damaged,
     fenced,
     gap,
     no_run,
@@ -30,18 +27,12 @@ from cuebook.stores.refusals import (
     refusal,
     run_exists,
 )
+from cuebook.stores.rows import NAMES_OF_ENDED, RECORD, RUN, run_row, run_values, shown_values, step_values, wait_values
 
-RUN = (
-    "id, tenant, owner, dialect, interpreter, playbook, name, created, updated, status, reason, step, model,"
-    " totals, error, parent, parent_seq, epoch, driver"
-)
-RECORD = "seq, path, kind, head, body, chain"
-_RUN_COLUMNS = RUN.split(", ")
 _SHOW = "updated = ?, reason = ?, step = ?, model = ?, totals = ?, error = ?, status = ?"
 _UPDATE = f"UPDATE runs SET {_SHOW} WHERE key = ?"
 _UPDATE_SAME = f"UPDATE runs SET {_SHOW.removesuffix(', status = ?')} WHERE status = ? AND key = ?"
 """Like `_UPDATE`, if the status is unchanged: setting it would make SQLite rewrite the index."""
-NAMES_OF_ENDED = ", ".join(f"'{status}'" for status in sorted(ENDED))
 _LET_GO = "driver = '', epoch = epoch + 1, news = news AND NOT ?"
 _GIVE_UP = f"""UPDATE runs SET driver = '', epoch = epoch + 1, news = news
     OR EXISTS (SELECT 1 FROM waits w WHERE w.run = runs.key AND w.state IN ('answered', 'expired', 'cancelled'))
@@ -143,16 +134,32 @@ class Transaction:
         db.execute("INSERT OR IGNORE INTO playbooks VALUES (?,?)", (row.playbook, text))
         cursor = db.execute(
             f"INSERT INTO runs ({RUN}, news) VALUES ({','.join('?' * 19)}, 0)",
-            (
-                row.id, row.tenant, row.owner, row.dialect, row.interpreter, row.playbook, row.name, row.created,
-                row.updated, row.status, row.reason, row.step, row.model, _json(row.totals).decode(), None,
-                row.parent, row.parent_seq, row.epoch, "",
-            ),
-        )  # fmt: skip
+            run_values(row),
+        )
         key = cursor.lastrowid
         assert key is not None
         self._runs[row.id] = (key, row.epoch)
         self._put(key, batch)
+
+    def bring_in(self, copy: RunCopy) -> None:
+        """Adds a run of another store. A refusal comes before anything is written."""
+        row = copy.row
+        batch = Batch(row.id, row.epoch, copy.records, steps=copy.steps, texts=copy.texts, checkpoints=copy.checkpoints)
+        self.create(row, copy.text, batch)
+        key, _ = self._find(row.id)
+        error = None if row.error is None else _json(row.error).decode()
+        self._db.execute("UPDATE runs SET error = ?, news = ? WHERE key = ?", (error, copy.has_news, key))
+        for wait in copy.waits:
+            self._db.execute(
+                "INSERT INTO waits (id, run, tenant, owner, state, expires, opened, kind, body, answer, decider)"
+                " VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+                (*wait_values(key, wait), _json(wait.answer).decode(), wait.by),
+            )
+        for signal in copy.signals:
+            self._db.execute(
+                "INSERT INTO signals (run, kind, payload, sender) VALUES (?,?,?,?)",
+                (key, signal.kind, _json(signal.payload).decode(), signal.by),
+            )
 
     def claim(self, run: str, driver: str, now: float) -> tuple[int, RunRow, bool, list[Record]]:
         """Returns the key, the row, whether there was news and, for a run that was never driven, its records."""
@@ -301,9 +308,7 @@ class Transaction:
             return
         row = batch.row
         if row is not None:
-            error = _json(row.error).decode() if row.error else None
-            totals = _json(row.totals).decode()
-            self._rows[key] = (row.updated, row.reason, row.step, row.model, totals, error, row.status)
+            self._rows[key] = shown_values(row)
         for seq, path in batch.dropped:
             self._drop(key, seq, path)
         for s in batch.steps:
@@ -314,11 +319,8 @@ class Transaction:
             self._quiet.discard(key)
             self._db.execute(
                 "INSERT INTO waits (id, run, tenant, owner, state, expires, opened, kind, body) VALUES (?,?,?,?,?,?,?,?,?)",
-                (
-                    wait.id, key, wait.tenant, wait.owner, "open", wait.expires, wait.opened, wait.kind,
-                    _json(wait).decode(),
-                ),
-            )  # fmt: skip
+                wait_values(key, wait),
+            )
         for closed in batch.closed:
             self._db.execute("UPDATE waits SET state = 'closed' WHERE id = ?", (closed,))
         for taken in batch.taken:
@@ -334,27 +336,3 @@ class Transaction:
                 " AND (substr(path, 1, length(?)) = ? OR substr(?, 1, length(path)) = path)",
                 (key, seq, path, path, path),
             )
-
-
-def step_values(key: int, step: StepRow) -> tuple[Any, ...]:
-    """The columns of a step's row."""
-    return (key, step.path, step.label, step.visit, step.seq, step.status, _json(step).decode())
-
-
-def run_row(row: Sequence[Any]) -> RunRow:
-    named = dict(zip(_RUN_COLUMNS, row, strict=True))
-    try:
-        named["totals"] = msgspec.json.decode(named["totals"], type=Totals)
-        named["error"] = msgspec.json.decode(named["error"], type=Failed) if named["error"] else None
-    except msgspec.DecodeError as error:
-        raise damaged(f"The row of run {named['id']} cannot be read: {error}.") from None
-    return RunRow(**named)
-
-
-def wait_row(row: Sequence[Any]) -> WaitRow:
-    try:
-        wait = msgspec.json.decode(row[0], type=WaitRow)
-        wait.state, wait.answer, wait.by = row[1], msgspec.json.decode(row[2]), row[3]
-    except msgspec.DecodeError as error:
-        raise damaged(f"A wait cannot be read: {error}.") from None
-    return wait

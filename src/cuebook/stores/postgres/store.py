@@ -1,0 +1,450 @@
+"""The Postgres store: one database that several machines share. Leases follow its clock, and it announces changes.
+
+It stores journals and does not interpret their records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from psycopg import AsyncConnection
+
+from cuebook.formats.database_url import DatabaseUrl
+from cuebook.kernel.errors import NotFound
+from cuebook.kernel.events import TextChunk, TextReset
+from cuebook.kernel.journal import GENESIS, ROOT, Record
+from cuebook.kernel.ports import Batch, Claim, Fate, News, Notice, RunCopy, Whole
+from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
+from cuebook.stores.postgres import operations
+from cuebook.stores.postgres.bus import Bus
+from cuebook.stores.postgres.database import Database, literal
+from cuebook.stores.postgres.group_commit import GroupCommit
+from cuebook.stores.postgres.notices import ready_notice
+from cuebook.stores.postgres.operations import HOLDER, LeaseHolder
+from cuebook.stores.refusals import ALIKE, damaged, in_order, no_run, no_wait, unfinished
+from cuebook.stores.rows import NAMES_OF_ENDED, RECORD, RUN, run_row, step_row, wait_row
+
+T = TypeVar("T")
+
+_TO_DO = f"SELECT r.key, r.id, r.driver, {HOLDER} FROM runs r LEFT JOIN drivers d ON d.id = r.driver"
+_BEGUN = "(r.news OR r.driver <> '' OR r.status IN ('pending', 'running'))"
+"""Exactly as in the index."""
+_OVERDUE = "r.key IN (SELECT w.run FROM waits w WHERE w.state = 'open' AND w.expires <= %s)"
+_NOT_OVER = (
+    f"(r.status NOT IN ({NAMES_OF_ENDED})"
+    " OR EXISTS (SELECT 1 FROM signals s WHERE s.run = r.key AND NOT s.taken AND s.kind = 'retry'))"
+)
+_WAIT = "body, state, answer, decider"
+_LAST = "\U0010ffff"
+
+
+class PostgresStore:
+    """Opens the store at the URL of a Postgres database, and creates its tables if they do not exist."""
+
+    def __init__(
+        self, url: str | DatabaseUrl, *, password: str = "", synchronous: Literal["FULL", "NORMAL"] = "FULL"
+    ) -> None:
+        url = url if isinstance(url, DatabaseUrl) else DatabaseUrl(url)
+        self._database = Database(url, password or url.password, durable=synchronous == "FULL")
+        self._sender = secrets.token_hex(8)
+        self._appends = GroupCommit(self._database, self._sender)
+        self._bus = Bus(self._database, self._sender)
+        self._keys = self._appends.keys
+        self._playbooks: dict[str, str] = {}
+
+    def now(self) -> float:
+        return self._database.now()
+
+    # --- writing ---
+
+    async def _write(self, operation: Callable[..., Awaitable[T]], *values: Any, ready: str = "") -> T:
+        """Runs an operation in one transaction. `ready` is a run that other processes should look at afterwards."""
+
+        async def work(connection: AsyncConnection[Any]) -> T:
+            async with self._database.transaction(connection):
+                result = await operation(connection, *values)
+                if ready:
+                    await connection.execute("SELECT pg_notify('cuebook', %s)", (ready_notice(self._sender, ready),))
+                return result
+
+        return await self._database.use(work)
+
+    async def create(self, row: RunRow, text: str, batch: Batch) -> None:
+        self._keys[row.id] = await self._write(operations.create, row, text, batch, ready=row.id)
+
+    async def claim(self, run: str, driver: str, now: float) -> Claim:
+        key, row, news, first = await self._write(operations.claim, run, driver, now)
+        self._keys[run] = key
+        fresh = bool(first)
+        records = first or await self._for_replay(row)
+        head = (records[-1].seq, records[-1].chain) if records else (0, GENESIS)
+        self._appends.claimed(run, key, row.epoch, head[0])
+        return Claim(
+            row=row,
+            text=await self.playbook(row.playbook),
+            records=records,
+            inherited=row.parent_seq if row.parent else 0,
+            steps=[] if fresh else [s for s in await self._steps(run, "AND status <> 'completed'") if unfinished(s)],
+            waits=[] if fresh else await self._waits_of(run),
+            signals=[] if fresh and not news else await self._signals_of(run),
+            head=head,
+        )
+
+    def append(self, batch: Batch) -> asyncio.Future[None]:
+        return self._appends.submit(batch)
+
+    async def release(self, batch: Batch, *, unless_news: bool) -> bool:
+        await self._appends.settled(batch.run)
+        released = await self._write(operations.release, batch, unless_news, ready=batch.run)
+        if released:
+            self._appends.released(batch.run)
+        return released
+
+    async def news(self, run: str) -> News:
+        await self._write(operations.news_seen, run)
+        return News(await self._waits_of(run), await self._signals_of(run))
+
+    async def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
+        run = await self._write(operations.complete_wait, wait, answer, by, now)
+        await self._bus.announce(run)
+        return await self.wait(wait)
+
+    async def signal(self, signal: Signal) -> None:
+        await self._write(operations.signal, signal, ready=signal.run)
+
+    async def expire(self, now: float, run: str | None = None) -> list[str]:
+        only, values = ("", (now,)) if run is None else (" AND run = %s", (now, await self._key(run)))
+        if not await self._all(f"SELECT 1 FROM waits WHERE state = 'open' AND expires <= %s{only} LIMIT 1", values):
+            return []
+        return await self._write(operations.expire, now, run)
+
+    async def heartbeat(self, driver: str, now: float) -> None:
+        before = time.monotonic()
+        self._database.compare_clock(await self._write(operations.heartbeat, driver), before)
+
+    async def retire(self, driver: str) -> None:
+        await self._write(operations.retire, driver)
+
+    async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
+        await self._write(operations.keep, tenant, kind, name, body)
+
+    async def forget(self, tenant: str, kind: str, name: str) -> bool:
+        return await self._write(operations.forget, tenant, kind, name)
+
+    # --- notices ---
+
+    async def listen(self, heard: Callable[[Notice], None]) -> None:
+        await self._bus.listen(heard)
+
+    def share(self, event: TextChunk | TextReset) -> None:
+        self._bus.share(event)
+
+    # --- reading ---
+
+    async def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]:
+        rows = await self._all(
+            "SELECT name, body FROM kept WHERE tenant = %s AND kind = %s ORDER BY name", (tenant, kind)
+        )
+        return {name: msgspec.json.decode(body) for name, body in rows}
+
+    async def tenants(self, kind: str) -> list[str]:
+        rows = await self._all("SELECT DISTINCT tenant FROM kept WHERE kind = %s ORDER BY tenant", (kind,))
+        return [row[0] for row in rows]
+
+    async def ready(self, now: float, driver: str, run: str | None = None) -> list[str]:
+        return [one for one, holder in await self._to_do(now, run) if holder.driver == driver or not holder.holds]
+
+    async def undriven(self, now: float, run: str | None = None) -> list[str]:
+        return [one for one, holder in await self._to_do(now, run) if not holder.holds]
+
+    async def _to_do(self, now: float, run: str | None) -> list[tuple[str, LeaseHolder]]:
+        """Runs with work that is pending or in progress, with their holders."""
+        only, one = ("", ()) if run is None else (" AND r.id = %s", (run,))
+        rows = await self._all(f"{_TO_DO} WHERE {_BEGUN} AND {_NOT_OVER}{only} ORDER BY r.key", one)
+        due = await self._all(f"{_TO_DO} WHERE {_OVERDUE} AND {_NOT_OVER}{only} ORDER BY r.key", (now, *one))
+        found = {row[0]: row for row in (*rows, *due)}
+        return [(run, LeaseHolder(*holder)) for _, run, *holder in (found[key] for key in sorted(found))]
+
+    async def fate(self, driver: str) -> Fate:
+        rows = await self._all(f"SELECT {HOLDER} FROM drivers d WHERE d.id = %s", (driver,))
+        return (LeaseHolder(driver, *rows[0]) if rows else LeaseHolder(driver, None)).fate
+
+    async def called(self, driver: str) -> list[str]:
+        return [row[0] for row in await self._all("SELECT id FROM runs WHERE news AND driver = %s", (driver,))]
+
+    async def next_expiry(self) -> float | None:
+        (row,) = await self._all("SELECT min(expires) FROM waits WHERE state = 'open' AND expires IS NOT NULL", ())
+        return row[0]  # type: ignore[no-any-return]
+
+    async def alive(self, run: str) -> bool:
+        rows = await self._all(f"{_TO_DO} WHERE r.id = %s", (run,))
+        return bool(rows) and LeaseHolder(*rows[0][2:]).holds
+
+    async def run(self, run: str) -> RunRow:
+        rows = await self._all(f"SELECT {RUN} FROM runs WHERE id = %s", (run,))
+        if not rows:
+            raise no_run(run)
+        return run_row(rows[0])
+
+    async def runs(
+        self,
+        *,
+        tenant: str | None = None,
+        owner: str | None = None,
+        name: str | None = None,
+        status: Sequence[str] = (),
+        among: Collection[str] | None = None,
+        limit: int | None = 100,
+    ) -> list[RunRow]:
+        given = {"tenant": tenant, "owner": owner, "name": name}
+        chosen = {column: value for column, value in given.items() if value is not None}
+        conditions = [f"{column} = %s" for column in chosen]
+        values: list[Any] = list(chosen.values())
+        either = []
+        if status:
+            either.append("status = ANY(%s)")
+            values.append(list(status))
+        if among is not None:
+            either.append("id = ANY(%s)")
+            values.append(sorted(among))
+        conditions += [f"({' OR '.join(either)})"] if either else []
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        rows = await self._all(
+            f"SELECT {RUN} FROM runs{where} ORDER BY created DESC, key DESC LIMIT %s", (*values, limit)
+        )
+        return [run_row(row) for row in rows]
+
+    async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
+        rows = await self._all(
+            f"SELECT {RUN} FROM runs WHERE id >= %s AND id < %s AND tenant = %s ORDER BY id LIMIT %s",
+            (beginning, f"{beginning}{_LAST}", tenant, ALIKE),
+        )
+        return [run_row(row) for row in rows]
+
+    async def steps(self, run: str) -> list[StepRow]:
+        if await self._key(run) < 0:
+            raise no_run(run)
+        return await self._steps(run, "")
+
+    async def unclosed(self, run: str) -> list[WaitRow]:
+        if await self._key(run) < 0:
+            raise no_run(run)
+        return await self._waits_of(run)
+
+    async def waits(
+        self,
+        *,
+        run: str | None = None,
+        tenant: str | None = None,
+        kinds: Sequence[str] = (),
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[WaitRow]:
+        chosen = {"run": None if run is None else await self._key(run), "tenant": tenant}
+        given = {name: value for name, value in chosen.items() if value is not None}
+        of_kind, named = (" AND kind = ANY(%s)", [list(kinds)]) if kinds else ("", [])
+        rows = await self._all(
+            f"SELECT {_WAIT} FROM waits WHERE state = 'open'"
+            + "".join(f" AND {name} = %s" for name in given)
+            + f"{of_kind} ORDER BY opened, id LIMIT %s OFFSET %s",
+            (*given.values(), *named, limit, offset),
+        )
+        return [wait_row(row) for row in rows]
+
+    async def wait_ids(self, tenant: str, kinds: Sequence[str]) -> list[str]:
+        rows = await self._all(
+            "SELECT id FROM waits WHERE state = 'open' AND tenant = %s AND kind = ANY(%s) ORDER BY opened, id",
+            (tenant, list(kinds)),
+        )
+        return [row[0] for row in rows]
+
+    async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:
+        rows = await self._all(
+            f"SELECT {_WAIT} FROM waits WHERE id >= %s AND id < %s AND tenant = %s ORDER BY state <> 'open', id LIMIT %s",
+            (beginning, f"{beginning}{_LAST}", tenant, ALIKE),
+        )
+        return [wait_row(row) for row in rows]
+
+    async def wait(self, wait: str) -> WaitRow:
+        rows = await self._all(f"SELECT {_WAIT} FROM waits WHERE id = %s", (wait,))
+        if not rows:
+            raise no_wait(wait)
+        return wait_row(rows[0])
+
+    async def records(self, run: str, after: int = 0, kinds: Sequence[str] = ()) -> AsyncIterator[Record]:
+        row = await self.run(run)
+        for ancestor, first, last in await self._lineage(row):
+            seq = max(first, after + 1)
+            if kinds:
+                for record in await self._records(ancestor, seq, last, "AND kind = ANY(%s)", (list(kinds),)):
+                    yield record
+                continue
+            while seq < last:
+                rows = await self._records(ancestor, seq, min(last, seq + 1000))
+                for record in rows:
+                    yield record
+                if not rows:
+                    break
+                seq = rows[-1].seq + 1
+
+    async def whole(self, run: str) -> Whole:
+        async def work(connection: AsyncConnection[Any]) -> tuple[RunRow, list[Any], list[Any], list[Record]]:
+            async def rows(query: str, values: tuple[Any, ...]) -> list[Any]:
+                return await (await connection.execute(literal(query), values)).fetchall()
+
+            async with self._database.transaction(connection):
+                await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                found = await rows(f"SELECT {RUN}, key FROM runs WHERE id = %s", (run,))
+                if not found:
+                    raise no_run(run)
+                row, key = run_row(found[0][:-1]), found[0][-1]
+                steps = await rows("SELECT body, path, label, visit, seq, status FROM steps WHERE run = %s", (key,))
+                waits = await rows(
+                    f"SELECT {_WAIT}, id, tenant, owner, expires, opened, kind FROM waits WHERE run = %s", (key,)
+                )
+                records: list[Record] = []
+                for part, first, last in await self._lineage(row):
+                    at = await rows("SELECT key FROM runs WHERE id = %s", (part,))
+                    query = f"SELECT {RECORD} FROM records WHERE run = %s AND seq >= %s AND seq < %s ORDER BY seq"
+                    records += [Record(part, *one) for one in await rows(query, (at[0][0], first, last))]
+                return row, steps, waits, records
+
+        row, steps, waits, records = await self._database.use(work)
+        found = Whole(row, [], [wait_row(one[:4]) for one in waits], records)
+        for body, *columns in steps:
+            step = step_row(run, body)
+            found.steps.append(step)
+            if columns != [*step.key, step.seq, step.status]:
+                found.odd = f"the row of step {step.label} does not agree with itself"
+        for wait, (*_, id, tenant, owner, expires, opened, kind) in zip(found.waits, waits, strict=True):
+            columns = (wait.id, wait.run, wait.tenant, wait.owner, wait.expires, wait.opened, wait.kind)
+            if columns != (id, run, tenant, owner, expires, opened, kind):
+                found.odd = f"the row of the wait {id} does not agree with itself"
+        return found
+
+    async def take_out(self, run: str) -> RunCopy:
+        whole = await self.whole(run)
+        first = whole.row.parent_seq if whole.row.parent else 1
+        query = "SELECT path, seq FROM checkpoints WHERE run = %s ORDER BY seq"
+        return RunCopy(
+            row=whole.row,
+            text=await self.playbook(whole.row.playbook),
+            records=[record for record in whole.records if record.seq >= first],
+            steps=in_order(whole.steps),
+            waits=whole.waits,
+            signals=await self._signals_of(run),
+            checkpoints=[(path, seq) for path, seq in await self._all(query, (await self._key(run),))],
+        )
+
+    async def bring_in(self, copy: RunCopy) -> None:
+        await self._write(operations.bring_in, copy, ready=copy.row.id)
+
+    async def playbook(self, digest: str) -> str:
+        text = self._playbooks.get(digest)
+        if text is None:
+            if len(self._playbooks) > 100:
+                self._playbooks.clear()
+            rows = await self._all("SELECT body FROM playbooks WHERE digest = %s", (digest,))
+            if not rows:
+                raise damaged(f"The playbook {digest} is not in the store.")
+            text = self._playbooks[digest] = bytes(rows[0][0]).decode()
+        return text
+
+    def text(self, digest: str) -> str:
+        rows = self._database.read_now("SELECT body FROM texts WHERE digest = %s", (digest,))
+        if not rows:
+            raise NotFound(f"The text {digest} was purged.")
+        return bytes(rows[0][0]).decode()
+
+    async def close(self) -> None:
+        await self._bus.close()
+        await self._appends.close()
+        await self._database.close()
+
+    # --- inside ---
+
+    async def _all(self, query: str, values: tuple[Any, ...]) -> list[Any]:
+        return await self._database.read(query, values)
+
+    async def _key(self, run: str) -> int:
+        key = self._keys.get(run)
+        if key is None:
+            rows = await self._all("SELECT key FROM runs WHERE id = %s", (run,))
+            if not rows:
+                return -1
+            if len(self._keys) > 10_000:
+                self._keys.clear()
+            key = self._keys[run] = int(rows[0][0])
+        return key
+
+    async def _lineage(self, row: RunRow) -> list[tuple[str, int, int]]:
+        """The runs whose records make up this run's journal, oldest first: id, first number and end (exclusive)."""
+        parts: list[tuple[str, int, int]] = []
+        last = 1 << 32
+        while True:
+            first = row.parent_seq if row.parent else 1
+            if first < last:
+                parts.append((row.id, first, last))
+            if not row.parent:
+                return parts[::-1]
+            last = min(last, first)
+            row = await self.run(row.parent)
+
+    async def _records(
+        self, run: str, first: int, last: int, keep: str = "", values: tuple[Any, ...] = ()
+    ) -> list[Record]:
+        rows = await self._all(
+            f"SELECT {RECORD} FROM records r WHERE run = %s AND seq >= %s AND seq < %s {keep} ORDER BY seq",
+            (await self._key(run), first, last, *values),
+        )
+        return [Record(run, *row) for row in rows]
+
+    async def _for_replay(self, row: RunRow) -> list[Record]:
+        """The records for a replay: the head of the journal, then each branch from its last checkpoint on."""
+        records: list[Record] = []
+        start = 0
+        for run, first, last in reversed(await self._lineage(row)):
+            key = await self._key(run)
+            (found,) = await self._all(
+                "SELECT max(seq) FROM checkpoints WHERE run = %s AND path = %s AND seq < %s", (key, ROOT, last)
+            )
+            start = max(first, found[0] or 0)
+            keep = (
+                "AND (kind = 'WaitClosed' OR NOT EXISTS (SELECT 1 FROM checkpoints c WHERE c.run = %s AND c.path = r.path"
+                " AND c.path <> '' AND c.seq > r.seq AND c.seq < %s))"
+            )
+            records = await self._records(run, start, last, keep, (key, last)) + records
+            if found[0]:
+                break
+        if start > 1:  # settings and inputs are in records that are not replayed
+            records = await self._heads(row, start) + records
+        return records
+
+    async def _heads(self, row: RunRow, before: int) -> list[Record]:
+        kinds = "AND kind IN ('RunStarted', 'Forked', 'WaitClosed', 'CancelRequested', 'Rewound')"
+        found: list[Record] = []
+        for run, first, last in await self._lineage(row):
+            found += await self._records(run, first, min(last, before), kinds)
+        return found
+
+    async def _steps(self, run: str, condition: str) -> list[StepRow]:
+        rows = await self._all(f"SELECT body FROM steps WHERE run = %s {condition}", (await self._key(run),))
+        return in_order([step_row(run, row[0]) for row in rows])
+
+    async def _waits_of(self, run: str) -> list[WaitRow]:
+        rows = await self._all(
+            f"SELECT {_WAIT} FROM waits WHERE run = %s AND state <> 'closed'", (await self._key(run),)
+        )
+        return [wait_row(row) for row in rows]
+
+    async def _signals_of(self, run: str) -> list[Signal]:
+        rows = await self._all(
+            "SELECT kind, payload, sender, id FROM signals WHERE run = %s AND NOT taken ORDER BY id",
+            (await self._key(run),),
+        )
+        return [Signal(run, row[0], msgspec.json.decode(row[1]), row[2], row[3]) for row in rows]

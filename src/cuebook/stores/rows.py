@@ -1,0 +1,77 @@
+"""The columns of a store's tables and their conversion to rows, shared by all databases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from cuebook.kernel.events import ENDED
+from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
+from cuebook.stores.refusals import damaged
+
+RUN = (
+    "id, tenant, owner, dialect, interpreter, playbook, name, created, updated, status, reason, step, model,"
+    " totals, error, parent, parent_seq, epoch, driver"
+)
+RECORD = "seq, path, kind, head, body, chain"
+_RUN_COLUMNS = RUN.split(", ")
+NAMES_OF_ENDED = ", ".join(f"'{status}'" for status in sorted(ENDED))
+_json = msgspec.json.encode
+
+
+def run_values(row: RunRow) -> tuple[Any, ...]:
+    """The columns of a new run."""
+    return (
+        row.id, row.tenant, row.owner, row.dialect, row.interpreter, row.playbook, row.name, row.created,
+        row.updated, row.status, row.reason, row.step, row.model, _json(row.totals).decode(), None,
+        row.parent, row.parent_seq, row.epoch, "",
+    )  # fmt: skip
+
+
+def shown_values(row: RunRow) -> tuple[Any, ...]:
+    """The columns of a run that its driver changes: updated, reason, step, model, totals, error and status."""
+    error = _json(row.error).decode() if row.error else None
+    return (row.updated, row.reason, row.step, row.model, _json(row.totals).decode(), error, row.status)
+
+
+def step_values(key: int, step: StepRow) -> tuple[Any, ...]:
+    """The columns of a step's row."""
+    return (key, step.path, step.label, step.visit, step.seq, step.status, _json(step).decode())
+
+
+def wait_values(key: int, wait: WaitRow) -> tuple[Any, ...]:
+    """The columns of a wait's row: id, run, tenant, owner, state, expires, opened, kind and body."""
+    opened = msgspec.structs.replace(wait, state="open", answer={}, by="")
+    return (
+        wait.id, key, wait.tenant, wait.owner, wait.state, wait.expires, wait.opened, wait.kind,
+        _json(opened).decode(),
+    )  # fmt: skip
+
+
+def run_row(row: Sequence[Any]) -> RunRow:
+    named = dict(zip(_RUN_COLUMNS, row, strict=True))
+    try:
+        named["totals"] = msgspec.json.decode(named["totals"], type=Totals)
+        named["error"] = msgspec.json.decode(named["error"], type=Failed) if named["error"] else None
+    except msgspec.DecodeError as error:
+        raise damaged(f"The row of run {named['id']} cannot be read: {error}.") from None
+    return RunRow(**named)
+
+
+def wait_row(row: Sequence[Any]) -> WaitRow:
+    try:
+        wait = msgspec.json.decode(row[0], type=WaitRow)
+        wait.state, wait.answer, wait.by = row[1], msgspec.json.decode(row[2]), row[3]
+    except msgspec.DecodeError as error:
+        raise damaged(f"A wait cannot be read: {error}.") from None
+    return wait
+
+
+def step_row(run: str, body: Any) -> StepRow:
+    try:
+        return msgspec.json.decode(body, type=StepRow)
+    except (msgspec.DecodeError, TypeError) as error:
+        raise damaged(f"The steps of run {run} cannot be read: {error}.") from None
