@@ -10,11 +10,12 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from cuebook.dialects.playbook import Playbook
@@ -22,6 +23,7 @@ from cuebook.kernel.events import ENDED, Driven, WaitOpened
 from cuebook.kernel.run import RunRow, Settings
 from tests.support.programs import eventually
 from tests.support.runtime import ALLOWED, RuntimeHarness
+from tests.support.shared_stores import shared_place, url_of
 
 ROOT = Path(__file__).resolve().parents[2]
 LEASE = 1.0
@@ -50,7 +52,7 @@ class Workers:
                 sys.executable,
                 "-m",
                 "tests.service.worker_process",
-                str(self._office.store),
+                self._office.place,
                 str(LEASE),
                 *([host] if host else []),
             ],
@@ -70,6 +72,21 @@ class Workers:
             process.wait()
             assert process.stdout is not None
             process.stdout.close()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.needs("postgres"))])
+async def runtime(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[RuntimeHarness]:
+    """A runtime on a store that the workers share with it."""
+    made = RuntimeHarness(tmp_path, monkeypatch)
+    with shared_place(request.param, tmp_path):
+        made.place = url_of(tmp_path) or made.place
+        monkeypatch.setenv("WORKERS_KEY", "k" * 64)
+        monkeypatch.setenv("CUEBOOK_SIGNING_KEY", "env:WORKERS_KEY")
+        made.open()
+        yield made
+        await made.close()
 
 
 @pytest.fixture
@@ -93,6 +110,17 @@ async def until(runtime: RuntimeHarness, run: str, holds: Callable[[RunRow], boo
     return found
 
 
+async def asked(runtime: RuntimeHarness, run: str) -> dict[str, Any]:
+    """The envelope with the question. For a moment the run waits already, and its driver has not left it yet."""
+
+    async def envelope() -> dict[str, Any] | None:
+        found = await runtime.ask({"action": "status", "runId": run})
+        return found if "requiresApproval" in found else None
+
+    found: dict[str, Any] = await eventually(envelope, 90)
+    return found
+
+
 async def ended(runtime: RuntimeHarness, run: str) -> str:
     return (await until(runtime, run, lambda row: row.status in ENDED)).status
 
@@ -108,9 +136,13 @@ async def drives(runtime: RuntimeHarness, run: str) -> int:
 
 def driver_of(run: str, workers: Workers, runtime: RuntimeHarness) -> subprocess.Popen[str]:
     """The worker that holds the run."""
-    with closing(sqlite3.connect(runtime.store)) as store:
-        query = "SELECT d.pid FROM runs r JOIN drivers d ON d.id = r.driver WHERE r.id = ?"
-        (pid,) = store.execute(query, (run,)).fetchone()
+    query = "SELECT d.pid FROM runs r JOIN drivers d ON d.id = r.driver WHERE r.id = {}"
+    if runtime.place.startswith("postgresql:"):
+        with psycopg.connect(runtime.place) as database:
+            (pid,) = database.execute(query.format("%s"), (run,)).fetchone() or (0,)
+    else:
+        with closing(sqlite3.connect(runtime.place)) as store:
+            (pid,) = store.execute(query.format("?"), (run,)).fetchone()
     return next(process for process in workers.processes if process.pid == pid)
 
 
@@ -152,7 +184,7 @@ async def test_a_killed_workers_step_is_asked_about_and_never_repeated_by_itself
     run = await under_way(runtime, workers)
     driver_of(run, workers, runtime).send_signal(signal.SIGKILL)
     await until(runtime, run, lambda row: row.status == "awaiting_approval")
-    waiting = await runtime.ask({"action": "status", "runId": run})
+    waiting = await asked(runtime, run)
     assert waiting["requiresApproval"]["kind"] == "retry"
     assert len(lines(runtime)) == 1
     (runtime.work / "go").touch()
@@ -218,7 +250,7 @@ async def test_an_approval_given_here_is_acted_on_there_once(runtime: RuntimeHar
     text = "name: G\nsteps:\n  - {id: a, command: cli sh -c 'echo x >> log', approval: required}\n"
     run = await start(runtime, text)
     await until(runtime, run, lambda row: row.status == "awaiting_approval")
-    waiting = await runtime.ask({"action": "status", "runId": run})
+    waiting = await asked(runtime, run)
     several = await asyncio.gather(*(runtime.resume(waiting, True) for _ in range(3)))
     assert [one["status"] for one in several] == ["ok"] * 3
     assert lines(runtime) == ["x"]

@@ -86,7 +86,7 @@ def load(
     for name, given in (flags or {}).items():
         if given is not None:
             flag = "--" + name.replace(".", "-").replace("_", "-")
-            values[name] = Setting(checked(name, given, flag), Origin(flag))
+            values[name] = Setting(_public(checked(name, given, flag), flag), Origin(flag))
     around = projects.parent if projects is not None else folder
     if values["workspace"].value is None:
         values["workspace"] = Setting(around, DEFAULT)
@@ -96,6 +96,16 @@ def load(
     for part in ("seconds", "output"):
         _check_most(values, f"limits.{part}", f"limits.max_{part}")
     return Config(values, layers.providers, layers.reach, users, projects, folder)
+
+
+def _public(value: Any, where: str) -> Any:
+    """A value that others may see, on a command line or in a file, must not hold a password."""
+    if getattr(value, "password", ""):
+        raise BadInput(
+            f"{where}: the URL of the store contains a password, which others could read there.",
+            fix="Leave it out, and set store_password to a secret's handle, or PGPASSWORD or PGPASSFILE.",
+        )
+    return value
 
 
 def _check_most(values: Mapping[str, Setting], name: str, most: str) -> None:
@@ -115,7 +125,7 @@ def _check_most(values: Mapping[str, Setting], name: str, most: str) -> None:
 
 # --- files -------------------------------------------------------------------------------------------------
 
-_GUARDED = ("store", "rate_limit", "prices", "sandbox", "workspace", "pass_env")
+_GUARDED = ("store", "store_password", "signing_key", "rate_limit", "prices", "sandbox", "workspace", "pass_env")
 """Settings that a project file cannot change. The file may come with a clone, so it must not weaken the user's
 protection, choose a store with its own approvals, or set prices.
 """
@@ -161,7 +171,7 @@ class _Layers:
                 f"{origin}: a project file may not set '{name}'.",
                 fix=f"Set it in your own {FILE}, in {ENVIRONMENT[name]}, or leave it out.",
             )
-        value = checked(name, given, str(origin))
+        value = _public(checked(name, given, str(origin)), str(origin))
         if isinstance(value, Path):
             value = _placed(file, name, value, origin)
         elif name == "serve.folders":

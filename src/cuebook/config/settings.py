@@ -6,12 +6,15 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from cuebook.formats.duration import EXPECTED, seconds_of
 from cuebook.kernel.errors import BadInput
+
+if TYPE_CHECKING:
+    from cuebook.formats.database_url import DatabaseUrl
 
 SANDBOXES = ("auto", "landlock", "bubblewrap", "none")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -58,6 +61,14 @@ def _model(value: Any) -> str:
 
 def _path(value: Any) -> Path:
     return Path(_text(value)).expanduser()
+
+
+def _store(value: Any) -> Path | DatabaseUrl:
+    if "://" not in str(value):
+        return _path(value)
+    from cuebook.formats.database_url import DatabaseUrl
+
+    return DatabaseUrl(str(value))
 
 
 def _whole(value: Any) -> int:
@@ -154,7 +165,9 @@ def _folders(value: Any) -> tuple[Path, ...]:
 
 KINDS: dict[str, Callable[[Any], Any]] = {
     "model": _model,
-    "store": _path,
+    "store": _store,
+    "store_password": _text,
+    "signing_key": _text,
     "synchronous": _synchronous,
     "max_tokens": _whole,
     "temperature": _temperature,
@@ -188,6 +201,8 @@ ENVIRONMENT = {name: f"CUEBOOK_{name.replace('.', '_').upper()}" for name in KIN
 def checked(name: str, given: Any, where: str) -> Any:
     try:
         return KINDS[name](given)
+    except BadInput as error:  # it says enough, and the value may hold a password
+        raise BadInput(f"{where}: {error.message}", fix=error.fix) from None
     except _Unfit as why:
         raise BadInput(f"{where}: {name} {why}, not {_shown(given)}.", fix="Correct or remove it.") from None
 

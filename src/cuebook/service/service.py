@@ -82,6 +82,7 @@ class Service(Queries):
         on_close: Callable[[], Awaitable[None]] | None = None,
         watches: Mapping[str, Callable[..., WatchFunction]] | None = None,
         key_file: Path | None = None,
+        signing_key: bytes | None = None,
         ceilings: Ceilings | None = None,
         rate: Rate | None = None,
         programs: Programs | None = None,
@@ -99,7 +100,7 @@ class Service(Queries):
             prepare=self._prepare,
             **engine,
         )
-        super().__init__(made, today, Tokens(key_file))
+        super().__init__(made, today, Tokens(key_file, signing_key))
         self._rate = rate
         self.ceilings = ceilings
         self._learn_handles = learn

@@ -190,6 +190,7 @@ class PerformerFactory:
             redactor=self.redactor,
             ceilings=self.ceilings(),
             workspace=self.workspace.path,
+            clock=store.now,
         )
 
     def learn(self, handles: Iterable[str]) -> None:

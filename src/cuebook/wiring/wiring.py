@@ -24,9 +24,9 @@ from cuebook.performers.models import DEFAULT, ModelPerformer, Prices, ProviderC
 from cuebook.performers.models.model import Model
 from cuebook.performers.models.providers import BUILT_IN
 from cuebook.service.service import Service
-from cuebook.stores.sqlite import SqliteStore
 from cuebook.wiring.keys import Keys
 from cuebook.wiring.performers import PerformerFactory
+from cuebook.wiring.stores import has_store, open_store, signing_key
 
 if TYPE_CHECKING:
     from cuebook.performers.models.model_lists import Offers
@@ -156,18 +156,19 @@ class Wiring:
         return self.factory.performers(self.performer())
 
     def has_store(self) -> bool:
-        return bool(self.config.get("store").exists())
+        return has_store(self.config)
+
+    def open_store(self) -> Store:
+        """Opens the configured store, which is created if it is missing."""
+        return open_store(self.config, self.factory.vault.resolve)
 
     def service(self, store: Store | None = None, programs: Programs | None = None) -> Service:
         """Creates the service for the given store, or for the configured store, which is created if it is missing."""
-        path: Path = self.config.get("store")
         performer = self.performer()
         given = store or self._store
-        if given is None and path.is_dir():
-            raise BadInput(f"The store {path} is a folder.", fix="Use the path of a file.")
         performers = self.factory.performers(performer)
-        key_file = path.with_name(f"{path.name}.key") if given is None else None
-        kept = given or SqliteStore(path, synchronous=self.config.get("synchronous"))
+        signing = signing_key(self.config, self.factory.vault.resolve) if given is None else {}
+        kept = given or self.open_store()
         for config in self.provider_configs.values():
             if config.key:
                 self.keys.in_environment(config.key)  # the redactor must be able to mask it before anything is stored
@@ -180,7 +181,8 @@ class Wiring:
             learn=self.factory.learn,
             watches=registry.WATCHES,
             on_close=performers.close,
-            key_file=key_file,
+            clock=kept.now,
+            **signing,
             ceilings=self.factory.ceilings(),
             rate=self.config.get("rate_limit"),
             programs=programs,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cuebook.config import Config, config_folder
 from cuebook.kernel.outcomes import Failed
+from cuebook.wiring.stores import store_files
 
 _REACH = {"The workspace": "commands and file tools", "The playbook's folder": "its file prompts"}
 _ELSEWHERE = {
@@ -37,13 +38,12 @@ class Workspace:
 
     @property
     def holds_store(self) -> bool:
-        store: Path = self._config.get("store")
-        return Path(os.path.realpath(store)).is_relative_to(self.path)
+        files = store_files(self._config)
+        return bool(files) and Path(os.path.realpath(files[0])).is_relative_to(self.path)
 
     def hidden_paths(self) -> list[Path]:
         """The store and its files. A process that could write them could approve anything."""
-        store: Path = self._config.get("store")
-        return [store.with_name(store.name + suffix) for suffix in ("", "-wal", "-shm", "-journal", ".key")]
+        return store_files(self._config)
 
     def fixed_paths(self) -> list[Path]:
         """Folders that are read-only even inside the workspace, because code written there would run as part of Cuebook."""

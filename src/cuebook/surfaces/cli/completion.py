@@ -255,12 +255,15 @@ def _from_store(ctx: click.Context, look: Callable[[Service], Awaitable[Items]])
 def _looked(ctx: click.Context, look: Callable[[Service], Awaitable[T]]) -> T | None:
     """Queries the store that the command line names. Returns None if there is no store."""
     import asyncio
+    from pathlib import Path
 
     from cuebook.surfaces.cli import session
 
     wiring = session.wiring_of(ctx.params)
     path = wiring.config.get("store")
-    if not path.is_file() or not path.stat().st_size:  # opening an empty file would turn it into a store
+    if isinstance(path, Path) and (
+        not path.is_file() or not path.stat().st_size
+    ):  # opening an empty file would turn it into a store
         return None
 
     async def work() -> T:

@@ -19,7 +19,9 @@ from cuebook.dialects.options import Option
 from cuebook.kernel.errors import BadInput
 from cuebook.surfaces.cli import completion
 
-STORE = click.Option(["--store"], metavar="PATH", help="The file that stores the runs.")
+STORE = click.Option(
+    ["--store"], metavar="PATH|URL", help="The file or the Postgres database (postgresql://...) that stores the runs."
+)
 AS_JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON on stdout.")
 AS_EVENTS = click.Option(["--events", "as_events"], is_flag=True, help="Print every event as a line of JSON on stdout.")
 AS_LIVE = click.Option(["--live", "as_live"], is_flag=True, help="Stream as on a terminal, even to a file or a pipe.")

@@ -18,17 +18,18 @@ from cuebook.config import config_folder
 from cuebook.gate.policy import content_of, find, trust_subject
 from cuebook.gate.roles import is_reserved
 from cuebook.gate.sandbox.probe import probe
-from cuebook.kernel.errors import BadInput
+from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.performers.models import ProviderStatus
 from cuebook.performers.models.weights import find_weights
 from cuebook.service.admin import misnamed
-from cuebook.stores.schema import MIGRATIONS
+from cuebook.stores.sqlite.schema import MIGRATIONS
 from cuebook.surfaces.cli import options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.output import say
 from cuebook.wiring.keys import backend
 from cuebook.wiring.policy import TENANT
+from cuebook.wiring.stores import inspect_store, signing_key
 from cuebook.wiring.tools import load_function
 from cuebook.wiring.wiring import Wiring
 
@@ -62,11 +63,11 @@ def doctor_command(given: Given) -> int:
 def examined(wiring: Wiring) -> tuple[dict[str, Any], list[str]]:
     missing: list[str] = []
     config = wiring.config
-    store = {**_store(config.get("store")), "in_workspace": wiring.factory.workspace.holds_store}
+    store = {**_store(wiring), "in_workspace": wiring.factory.workspace.holds_store}
     if store["problem"]:
         missing.append(store["problem"])
     elif store["schema"]:
-        missing += _misnamed(config.get("store"))
+        missing += [misnamed(name) for name in _kept(wiring, "user") if is_reserved(name)]
     usable = _usable(wiring)
     if usable:
         missing.append(usable)
@@ -136,7 +137,8 @@ def _policy(wiring: Wiring, store: dict[str, Any]) -> tuple[list[dict[str, Any]]
         found = [(one, content_of(one.path)[1]) for one in find(config_folder(os.environ), wiring.config.folder)]
     except BadInput as error:
         return [], str(error)
-    trusts = _trusts(wiring.config.get("store")) if store["schema"] and not store["problem"] else {}
+    kept = _kept(wiring, "trust") if store["schema"] and not store["problem"] else {}
+    trusts = {name: str(body["digest"]) for name, body in kept.items()}
     return [
         {
             "whose": one.whose,
@@ -147,26 +149,21 @@ def _policy(wiring: Wiring, store: dict[str, Any]) -> tuple[list[dict[str, Any]]
     ], ""
 
 
-def _misnamed(store: Path) -> list[str]:
-    """Users in an older store whose names are now reserved."""
-    connection = _connect(store)
+def _kept(wiring: Wiring, kind: str) -> dict[str, dict[str, Any]]:
+    """The records of one kind. Reads the store directly, because opening it could change it."""
+    place = wiring.config.get("store")
+    if not isinstance(place, Path):
+        looked = inspect_store(wiring.config, wiring.factory.vault.resolve)
+        try:
+            return looked.kept(TENANT, kind)
+        finally:
+            looked.close()
+    connection = _connect(place)
     try:
-        names = [str(name) for (name,) in connection.execute("SELECT name FROM kept WHERE kind = 'user'")]
+        rows = connection.execute("SELECT name, body FROM kept WHERE tenant = ? AND kind = ?", (TENANT, kind))
+        return {str(name): json.loads(body) for name, body in rows}
     except sqlite3.Error:
-        return []
-    finally:
-        connection.close()
-    return [misnamed(name) for name in names if is_reserved(name)]
-
-
-def _trusts(store: Path) -> dict[str, str]:
-    """The trusted digests. Reads the file directly, because opening it as a store could change it."""
-    connection = _connect(store)
-    try:
-        rows = connection.execute("SELECT name, body FROM kept WHERE tenant = ? AND kind = 'trust'", (TENANT,))
-        return {name: str(json.loads(body)["digest"]) for name, body in rows}
-    except sqlite3.Error:
-        return {}  # an older store has no trust records
+        return {}  # an older store has no such table
     finally:
         connection.close()
 
@@ -224,7 +221,23 @@ def _provider(wiring: Wiring, status: ProviderStatus) -> dict[str, Any]:
     }
 
 
-def _store(path: Path) -> dict[str, Any]:
+def _store(wiring: Wiring) -> dict[str, Any]:
+    place = wiring.config.get("store")
+    return _file(place) if isinstance(place, Path) else _database(wiring)
+
+
+def _database(wiring: Wiring) -> dict[str, Any]:
+    found: dict[str, Any] = {"path": str(wiring.config.get("store")), "exists": False, "schema": None, "problem": ""}
+    try:
+        signing_key(wiring.config, wiring.factory.vault.resolve)
+        looked = inspect_store(wiring.config, wiring.factory.vault.resolve)
+    except CuebookError as error:
+        return {**found, "problem": str(error)}
+    looked.close()
+    return {**found, "exists": looked.version > 0, "schema": looked.version or None}
+
+
+def _file(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"path": str(path), "exists": path.exists(), "schema": None, "problem": ""}
     if not path.exists():
         folder = path.parent

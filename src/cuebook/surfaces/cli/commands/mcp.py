@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import click
 from click.core import ParameterSource
 
+from cuebook.formats.database_url import is_database
 from cuebook.kernel.errors import BadInput
 from cuebook.surfaces.cli import completion, options, session
 from cuebook.surfaces.cli.commands.serve import FOLDERS, named_folders, playbook_folders
@@ -195,8 +196,10 @@ def _command(given: Given) -> tuple[str, ...]:
         made += [f"--{flag.replace('_', '-')}"] if given[flag] else []
     for name, usual in (("approvals", "here"), ("web", _ADDRESS), ("model", None), ("store", None)):
         made += (
-            [f"--{name}", os.path.abspath(given[name]) if name == "store" else given[name]]
-            if given[name] != usual
-            else []
+            [f"--{name}", _store_word(given[name]) if name == "store" else given[name]] if given[name] != usual else []
         )
     return tuple(made)
+
+
+def _store_word(store: str) -> str:
+    return store if is_database(store) else os.path.abspath(store)

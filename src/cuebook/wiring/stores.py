@@ -1,0 +1,88 @@
+"""Opens the configured store: a SQLite file, or a Postgres database that several machines share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cuebook.config import Config
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import Store
+from cuebook.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from cuebook.formats.database_url import DatabaseUrl
+    from cuebook.stores.postgres.inspection import Inspection
+
+_BESIDE = ("", "-wal", "-shm", "-journal", ".key")
+_SHORTEST_KEY = 32
+"""Minimum number of characters, so that the key cannot be guessed."""
+
+
+def store_files(config: Config) -> list[Path]:
+    """The files of the store on this machine; empty for a database."""
+    place = config.get("store")
+    return [place.with_name(place.name + suffix) for suffix in _BESIDE] if isinstance(place, Path) else []
+
+
+def has_store(config: Config) -> bool:
+    """Whether the store exists. A database is assumed to; opening it creates its tables."""
+    place = config.get("store")
+    return not isinstance(place, Path) or place.exists()
+
+
+def open_store(config: Config, reveal: Callable[[str], str]) -> Store:
+    """Opens the store, and creates it if it is missing. `reveal` returns the value of a secret."""
+    place, synchronous = config.get("store"), config.get("synchronous")
+    if not isinstance(place, Path):
+        _need_driver(place)
+        from cuebook.stores.postgres import PostgresStore
+
+        return PostgresStore(place, password=_password(config, reveal), synchronous=synchronous)
+    if place.is_dir():
+        raise BadInput(f"The store {place} is a folder.", fix="Use the path of a file.")
+    return SqliteStore(place, synchronous=synchronous)
+
+
+def inspect_store(config: Config, reveal: Callable[[str], str]) -> Inspection:
+    """Inspects a store in a database without changing it."""
+    place = config.get("store")
+    _need_driver(place)
+    from cuebook.stores.postgres.inspection import Inspection
+
+    return Inspection(place, _password(config, reveal))
+
+
+def _need_driver(place: DatabaseUrl) -> None:
+    if find_spec("psycopg") is None or find_spec("psycopg_pool") is None:
+        raise BadInput(
+            f"The store {place} needs the Postgres driver, which is not installed.",
+            fix="Install it with `pip install 'cuebook[postgres]'`.",
+        )
+
+
+def _password(config: Config, reveal: Callable[[str], str]) -> str:
+    handle = config.get("store_password")
+    return reveal(handle) if handle else config.get("store").password
+
+
+def signing_key(config: Config, reveal: Callable[[str], str]) -> dict[str, Any]:
+    """The key that signs tokens, as an argument for the service. Machines that share a store share the key."""
+    place, handle = config.get("store"), config.get("signing_key")
+    if handle:
+        key = reveal(handle)
+        if len(key) < _SHORTEST_KEY:
+            raise BadInput(
+                f"signing_key: the secret {handle} has fewer than {_SHORTEST_KEY} characters.",
+                fix="Make one with `openssl rand -hex 32`.",
+            )
+        return {"signing_key": key.encode()}
+    if not isinstance(place, Path):
+        raise BadInput(
+            f"The store {place} needs a signing key that all its machines share.",
+            fix="Make one with `openssl rand -hex 32`, and set signing_key (CUEBOOK_SIGNING_KEY) to its handle,"
+            " for example env:CUEBOOK_KEY.",
+        )
+    return {"key_file": place.with_name(f"{place.name}.key")}
