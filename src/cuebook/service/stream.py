@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeAlias, TypeVar
@@ -29,6 +29,7 @@ from cuebook.kernel.events import (
 )
 from cuebook.kernel.journal import Entry, Place, same_line
 from cuebook.kernel.outcomes import Reply
+from cuebook.kernel.ports import Notice
 
 Event: TypeAlias = Entry | TextChunk | TextReset
 """An event for the readers of a run: a record, or a piece of streaming text."""
@@ -144,6 +145,7 @@ class Feed:
         self._rung = 0.0
         self._ringing: asyncio.TimerHandle | None = None
         self._pause, self._look_at = _SOONEST, 0.0
+        self._hurry: asyncio.Task[None] | None = None
 
     def flow(self, seq: int) -> Flow | None:
         """The text of the call with this record, if this process streams it."""
@@ -179,9 +181,20 @@ class Feed:
         news = [entry async for entry in self._stream.entries(self.run, last)]
         for entry in news:
             if entry.seq > self._recent[-1].seq:
+                self._stream.forget_text(entry)
                 self.hear(entry)
         self._pause = _SOONEST if news else min(_LATEST, self._pause * 1.5)
         self._look_at = now + self._pause
+
+    def look_soon(self) -> None:
+        """Looks at once: another process said that there is something."""
+        self._look_at = 0.0
+        if self._hurry is None or self._hurry.done():
+            self._hurry = asyncio.get_running_loop().create_task(self._look_now())
+
+    async def _look_now(self) -> None:
+        with suppress(CuebookError):  # the next regular look reports it
+            await self.look(time.monotonic())
 
     def remember(self, entry: Entry) -> None:
         """Keeps an entry that a reader has read; the next read of the store starts after it."""
@@ -272,7 +285,20 @@ class Stream:
         self._asked: dict[str, dict[Place, int]] = {}
         """The record of each open model call in this process."""
         self._looking: asyncio.Task[None] | None = None
+        self._listening = False
+        self._followed: Counter[str] = Counter()
+        """How many readers of `events` follow each run."""
+        self._on_ready: list[Callable[[], None]] = []
         engine.observe(self._hear)
+        engine.observe(self._share)
+
+    async def listen(self, on_ready: Callable[[], None] | None = None) -> None:
+        """Listens to the other processes that share the store; `on_ready` is called when a run may be ready."""
+        if on_ready is not None:
+            self._on_ready.append(on_ready)
+        if not self._listening:
+            self._listening = True
+            await self._store.listen(self._noticed)
 
     async def events(self, run: str, after: str, *, follow: bool) -> AsyncIterator[Event]:
         """Yields the events after an event id, and then new events until the run waits or ends."""
@@ -281,7 +307,10 @@ class Stream:
         texts = Shown()
         live: asyncio.Queue[Event] = asyncio.Queue()
         stop = self.observe(lambda event: live.put_nowait(event) if event.run == run else None)
+        self._followed[run] += 1
         try:
+            if follow:
+                await self.listen()
             rest = await self._rest_of_text(run, seq, int(offset)) if offset else None
             if rest is not None:
                 yield texts.showing(rest)
@@ -310,6 +339,8 @@ class Stream:
                     yield texts.showing(event)
         finally:
             stop()
+            self._followed[run] -= 1
+            self._unfollow(run)
 
     async def last_seq(self, run: str) -> int:
         """The number of a run's last record."""
@@ -341,6 +372,7 @@ class Stream:
             feed.readers -= 1
             if not feed.readers:
                 self._feeds.pop(run, None)
+                self._unfollow(run)
 
     @property
     def readers(self) -> int:
@@ -354,6 +386,40 @@ class Stream:
             self._looking = None
 
     # --- inside ---
+
+    def _unfollow(self, run: str) -> None:
+        """Drops the texts of another process's run when its last reader has left."""
+        if not self._followed[run]:
+            del self._followed[run]
+            if run not in self._feeds and not self._engine.drives(run):
+                self.flows.pop(run, None)
+                self._asked.pop(run, None)
+
+    def _share(self, event: Event) -> None:
+        """Sends text of runs that this process drives to the others."""
+        if not isinstance(event, Entry) and self._engine.drives(event.run):
+            self._store.share(event)
+
+    def _noticed(self, notice: Notice) -> None:
+        if notice.kind == "text":
+            self._hear_text(notice)
+            return
+        for ready in self._on_ready:
+            ready()
+        for feed in list(self._feeds.values()):
+            if notice.run in ("", feed.run) and not self._engine.drives(feed.run):
+                feed.look_soon()
+
+    def _hear_text(self, notice: Notice) -> None:
+        """Passes on text of another process, unless its beginning was missed: then it is shown when it is complete."""
+        if self._engine.drives(notice.run) or not (notice.run in self._feeds or self._followed[notice.run]):
+            return
+        if notice.again:
+            self._engine.publish(TextReset(notice.run, notice.seq, notice.step))
+            return
+        flow = self.flows.get(notice.run, {}).get(notice.seq)
+        if notice.offset == (len(flow.text) if flow is not None else 0):
+            self._engine.publish(TextChunk(notice.run, notice.seq, notice.step, notice.offset, notice.text))
 
     async def _at_rest(self, run: str, seq: int) -> bool:
         row = await self._store.run(run)
@@ -384,12 +450,12 @@ class Stream:
         elif isinstance(event, TextReset):
             self.flows.setdefault(event.run, {}).setdefault(event.seq, Flow(event.step)).begin_again()
         else:
-            self._forget(event)
+            self.forget_text(event)
         feed = self._feeds.get(event.run)
         if feed is not None:
             feed.hear(event)
 
-    def _forget(self, entry: Entry) -> None:
+    def forget_text(self, entry: Entry) -> None:
         """Drops the texts whose outcome is in the journal."""
         match entry.event:
             case ModelAsked():
@@ -404,6 +470,7 @@ class Stream:
                 pass
 
     async def _look(self) -> None:
+        await self.listen()
         while self._feeds:
             await asyncio.sleep(0.2)
             now = time.monotonic()

@@ -88,6 +88,7 @@ class Worker:
         self._adopted = {run for run in self._served if kept[run].get("adopted")}
         for run in kept.keys() - self._served:
             await self._forget(run)
+        await self._service.stream.listen(self._news.set)
         self._loop = asyncio.create_task(self._serve())
 
     async def take(self, run: str, *, adopt: bool = False) -> None:
