@@ -151,6 +151,8 @@ def test_every_command(toy_cli: CommandLine) -> None:
         for command in ("show", "events", "audit", "replay", "verify"):
             call(command, done)
         assert "Do you like it?" in call("inbox")
+        assert "0 not copied" in call("store", "copy", str(toy_cli.store), "copy.db")
+        assert "Tea time" in call("show", done, "--store", "copy.db")
         for other in ("doctor", "keys", "models", "policy", "secrets", "users"):
             call(other, "--help")
         assert "cuebook" in call("completion", "bash")

@@ -44,6 +44,7 @@ COMMANDS = {
     "policy": ("commands.policy", "Test, show and change what playbooks may do."),
     "secrets": ("commands.secrets", "Manage the names of secrets that playbooks may use."),
     "users": ("commands.users", "Manage users and their roles."),
+    "store": ("commands.store", "Copy runs from one store to another."),
     "models": ("commands.models", "List the available models, or install the embedded one."),
     "keys": ("commands.keys", "Store provider API keys in the system keyring."),
     "doctor": ("commands.doctor", "Check the installation and report what is missing."),
@@ -59,7 +60,7 @@ GROUPS = {
     "Write": (("new", "validate", "explain"), ("convert", "graph", "test")),
     "Run": (("run", "resume", "answer"), ("cancel", "decide", "restart", "retry", "runtime")),
     "Inspect": (("runs", "show"), ("audit", "diff", "events", "inbox", "replay")),
-    "Operate": (("serve",), ("mcp", "policy", "secrets", "users")),
+    "Operate": (("serve",), ("mcp", "policy", "secrets", "store", "users")),
     "Set up": (("models",), ("completion", "doctor", "keys")),
 }
 """The groups in `--help`: the most used commands, shown with their descriptions, and the others, shown by name only."""

@@ -1,0 +1,86 @@
+"""Copies runs from one store to another, waiting ones included, and checks each copy by its chain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from cuebook.kernel.errors import RunExists
+from cuebook.kernel.events import ENDED
+from cuebook.kernel.fold.verify import texts_behind
+from cuebook.kernel.journal import verify
+from cuebook.kernel.ports import Store
+from cuebook.kernel.run import RunRow
+
+KEPT = ("user", "secret", "override", "trust")
+"""The kinds of decisions that apply to all runs of a store."""
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """The result for one run."""
+
+    run: str
+    result: Literal["copied", "present", "driven", "broken"]
+    unfinished: bool = False
+    detail: str = ""
+
+
+async def copy_runs(source: Store, target: Store, see: Callable[[Copied], None]) -> list[Copied]:
+    """Copies every run that the target does not have, parents before their forks. Changes nothing in the source.
+
+    A run that is being driven is skipped, because its journal is still growing.
+    """
+    rows = {row.id: row for row in await source.runs(limit=None)}
+    results: dict[str, Copied] = {}
+    for run in sorted(rows, key=lambda run: rows[run].created):
+        for one in reversed(_lineage(rows, run)):
+            if one not in results:
+                results[one] = await _copy(source, target, rows[one])
+                see(results[one])
+    return list(results.values())
+
+
+async def copy_decisions(source: Store, target: Store) -> int:
+    """Copies users, secrets, overrides and trust that the target does not have; returns how many."""
+    copied = 0
+    for kind in KEPT:
+        for tenant in await source.tenants(kind):
+            present = await target.kept(tenant, kind)
+            for name, body in (await source.kept(tenant, kind)).items():
+                if name not in present:
+                    await target.keep(tenant, kind, name, body)
+                    copied += 1
+    return copied
+
+
+def _lineage(rows: dict[str, RunRow], run: str) -> list[str]:
+    """The run and the runs that it was forked from, youngest first."""
+    found = [run]
+    while (parent := rows[found[-1]].parent) and parent in rows:
+        found.append(parent)
+    return found
+
+
+async def _copy(source: Store, target: Store, row: RunRow) -> Copied:
+    unfinished = row.status not in ENDED
+    if await source.alive(row.id):
+        return Copied(row.id, "driven", unfinished, "a process is driving it")
+    whole = await source.whole(row.id)
+    broken = verify(whole.records)
+    if broken.broken_at is not None:
+        return Copied(row.id, "broken", unfinished, f"record {broken.broken_at} of its journal was changed")
+    copy = await source.take_out(row.id)
+    behind = texts_behind(copy.records, source.text)
+    copy.texts = {found.digest: found.text for found in behind if found.text is not None}
+    try:
+        await target.bring_in(copy)
+    except RunExists:
+        there = await target.whole(row.id)
+        same = [record.chain for record in there.records][: len(whole.records)] == [r.chain for r in whole.records]
+        return Copied(row.id, "present", unfinished, "" if same else "another run with this id is there")
+    there = await target.whole(row.id)
+    if [record.chain for record in there.records] != [record.chain for record in whole.records]:
+        return Copied(row.id, "broken", unfinished, "the copy differs from the original")
+    return Copied(row.id, "copied", unfinished)

@@ -1,0 +1,90 @@
+"""`cuebook store`: copies runs between stores."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from typing import Any
+
+import click
+
+from cuebook.config import load
+from cuebook.kernel.errors import BadInput, NotFound, StoreError
+from cuebook.service.transfer import Copied, copy_decisions, copy_runs
+from cuebook.surfaces.cli import options
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.terminal import views
+from cuebook.surfaces.cli.terminal.output import complain, say
+from cuebook.wiring.stores import has_store
+from cuebook.wiring.wiring import Wiring
+
+
+@click.group("store", help="Copy runs from one store to another.")
+def store_command() -> None:
+    pass
+
+
+@command(
+    "copy",
+    [click.Argument(["source"], metavar="FROM"), click.Argument(["target"], metavar="TO"), options.AS_JSON],
+)
+def _copy(given: Given) -> int:
+    """Copy all runs to another store, waiting ones included.
+
+    FROM and TO are files or Postgres databases (postgresql://...). Every journal is checked before and after. Runs that TO
+    already has are skipped, so an interrupted copy can be repeated. Users, secrets' handles, overrides and trust are
+    copied too. FROM is not changed: afterwards, use only one of the two, or a waiting run could continue in both.
+
+    Exit code 1 means that some runs could not be copied.
+    """
+    return asyncio.run(_copied(given))
+
+
+async def _copied(given: Given) -> int:
+    wirings = [Wiring(load({"store": given[name]})) for name in ("source", "target")]
+    if not has_store(wirings[0].config):
+        raise NotFound(f"There is no store {given['source']}.", fix="Check the path.")
+    if wirings[0].config.get("store") == wirings[1].config.get("store"):
+        raise BadInput("FROM and TO are the same store.", fix="Choose two different stores.")
+    opened = []
+    try:
+        for wiring in wirings:
+            try:
+                opened.append(wiring.open_store())
+            except StoreError as error:
+                raise BadInput(error.message, fix=error.fix) from None
+        source, target = opened
+        decisions = await copy_decisions(source, target)
+        results = await copy_runs(source, target, lambda one: _report(one, given))
+    finally:
+        for store in opened:
+            await store.close()
+    return _summary(results, decisions, given)
+
+
+def _report(one: Copied, given: Given) -> None:
+    if one.detail and not given["as_json"]:
+        complain(f"{one.run}: not copied, {one.detail}.")
+
+
+def _summary(results: list[Copied], decisions: int, given: Given) -> int:
+    counts = Counter("failed" if one.detail else one.result for one in results)
+    waiting = sum(one.unfinished and one.result == "copied" for one in results)
+    if given["as_json"]:
+        found: dict[str, Any] = {
+            "runs": [{"run": one.run, "result": one.result, "detail": one.detail} for one in results]
+        }
+        sys.stdout.write(views.json_line({**found, "decisions": decisions}))
+    else:
+        say(f"{_runs(counts['copied'])} copied, {counts['present']} already there, {counts['failed']} not copied.")
+        if waiting:
+            say(f"{waiting} of them can still continue. From now on, use only {given['target']}.")
+    return 1 if counts["failed"] else 0
+
+
+def _runs(number: int) -> str:
+    return f"{number} run" if number == 1 else f"{number} runs"
+
+
+store_command.add_command(_copy)

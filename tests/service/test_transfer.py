@@ -1,0 +1,135 @@
+"""Copying runs between stores: everything arrives, a waiting run continues, and a changed journal is not copied."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuebook.kernel.context import digest_of
+from cuebook.kernel.errors import RunExists
+from cuebook.kernel.events import ArtifactMade, Checkpointed
+from cuebook.kernel.ports import Store
+from cuebook.kernel.run import Signal
+from cuebook.service.transfer import Copied, copy_decisions, copy_runs
+from cuebook.stores.memory import MemoryStore
+from cuebook.stores.sqlite import SqliteStore
+from tests.support.programs import begin, engine_on
+from tests.support.records import claim, create, fork, long, wait_row
+
+
+@pytest.fixture
+async def target(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    made = SqliteStore(tmp_path / "target.db")
+    yield made
+    await made.close()
+
+
+async def copied(source: Store, target: Store) -> dict[str, Copied]:
+    return {one.run: one for one in await copy_runs(source, target, lambda one: None)}
+
+
+async def rows(store: Store, run: str) -> tuple[Any, ...]:
+    """Everything that a store has of a run."""
+    whole = await store.whole(run)
+    whole.row.driver = ""
+    text = await store.playbook(whole.row.playbook)
+    signals = [(one.kind, one.payload, one.by) for one in (await store.take_out(run)).signals]
+    return whole.row, whole.steps, whole.waits, whole.records, text, signals
+
+
+async def test_everything_of_a_run_arrives_there_and_back(store: Store, target: SqliteStore) -> None:
+    await create(store)
+    writer = await claim(store)
+    await store.append(writer.batch(ArtifactMade(long()), opened=[wait_row("w1"), wait_row("w2", expires=9e9)]))
+    await store.append(writer.batch(Checkpointed({"n": 1}, {}), checkpoints=[("", writer.seq + 1)]))
+    await store.complete_wait("w1", {"value": "yes"}, "you", 0.0)
+    await store.signal(Signal("run", "message", {"channel": "c"}, "you"))
+    await fork(store, "run", "child", 2)
+    await store.retire("d1")
+    results = await copied(store, target)
+    assert {run: one.result for run, one in results.items()} == {"run": "copied", "child": "copied"}
+    back = MemoryStore()
+    await copied(target, back)
+    for there in (target, back):
+        for run in ("run", "child"):
+            assert await rows(there, run) == await rows(store, run)
+        assert there.text(digest_of(str(long()))) == str(long())
+        assert "run" in await there.ready(0.0, "d2"), "the answer and the message are still to be taken"
+        taken = await there.claim("run", "d2", 0.0)
+        assert [wait.state for wait in sorted(taken.waits, key=lambda wait: wait.id)] == ["answered", "open"]
+        with pytest.raises(RunExists):
+            await there.bring_in(await store.take_out("run"))
+
+
+async def test_a_waiting_run_continues_where_it_was_copied_to(
+    store: Store, target: SqliteStore, tmp_path: Path
+) -> None:
+    engine = engine_on(store, tmp_path)
+    row = await engine.drive(await begin(engine, "everything"))
+    await engine.close()
+    assert row.status in ("awaiting_input", "awaiting_approval", "paused")
+    (result,) = (await copied(store, target)).values()
+    assert (result.result, result.unfinished) == ("copied", True)
+    there = engine_on(target, tmp_path)
+    for _ in range(20):
+        waits = await target.waits(run="run")
+        if not waits:
+            break
+        for wait in waits:
+            await target.complete_wait(wait.id, {"value": "yes"}, "me", there.clock())
+        row = await there.drive("run")
+    assert row.status == "completed"
+    assert (await there.verify("run")).broken_at is None
+    await there.close()
+
+
+async def test_a_second_copy_changes_nothing(store: Store, target: SqliteStore) -> None:
+    await create(store)
+    await copied(store, target)
+    before = await rows(target, "run")
+    (result,) = (await copied(store, target)).values()
+    assert (result.result, result.detail) == ("present", "")
+    assert await rows(target, "run") == before
+
+
+async def test_a_run_that_is_being_driven_is_left_out(store: Store, target: SqliteStore) -> None:
+    await create(store)
+    await claim(store)
+    (result,) = (await copied(store, target)).values()
+    assert result.result == "driven"
+    assert await target.runs() == []
+
+
+async def test_a_changed_journal_is_not_copied(file_store: SqliteStore, target: SqliteStore) -> None:
+    await create(file_store)
+    with sqlite3.connect(file_store.path) as connection:
+        connection.execute("UPDATE records SET body = CAST(replace(body, 'is', 'si') AS BLOB)")
+    connection.close()
+    (result,) = (await copied(file_store, target)).values()
+    assert (result.result, result.detail) == ("broken", "record 1 of its journal was changed")
+    assert await target.runs() == []
+
+
+async def test_another_run_with_the_same_id_is_reported(store: Store, target: SqliteStore) -> None:
+    await create(store)
+    await create(target)
+    await target.append((await claim(target)).batch(ArtifactMade(long())))
+    writer = await claim(store)
+    await store.append(writer.batch(ArtifactMade(long("y"))))
+    await store.retire("d1")
+    (result,) = (await copied(store, target)).values()
+    assert (result.result, result.detail) == ("present", "another run with this id is there")
+
+
+async def test_decisions_of_operators_are_copied_unless_the_target_has_its_own(
+    store: Store, target: SqliteStore
+) -> None:
+    await store.keep("local", "user", "ann", {"roles": ["admin"]})
+    await store.keep("local", "user", "bob", {"roles": ["viewer"]})
+    await target.keep("local", "user", "bob", {"roles": ["admin"]})
+    assert await copy_decisions(store, target) == 1
+    assert await target.kept("local", "user") == {"ann": {"roles": ["admin"]}, "bob": {"roles": ["admin"]}}
