@@ -22,12 +22,15 @@ from bench.first_request import MOST_MODULES, MOST_SECONDS, first_request
 from bench.floor import raw_commits
 from bench.markdown import MOST, TEXTS, compared
 from bench.peers import PARSER, PEERS, measure
+from bench.postgres import available, served
+from bench.postgres import raw_commits as raw_postgres
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = (10, 100, 1000)
 RUNS, RUN_STEPS = 500, 10
 WAITING = 10_000
-PARTS = ("starting", "gated", "markdown", "programs", "alone", "together", "waiting")
+PARTS = ("starting", "gated", "markdown", "programs", "alone", "together", "waiting", "postgres")
+SHARED_RUNS = 200
 
 
 class Table:
@@ -47,9 +50,9 @@ class Table:
             print(f"{row['what']:<{width}}  {figure:>18}  {row['target']:<28} {verdict}".rstrip())
 
 
-def _ours(what: str, folder: Path, **options: int) -> dict[str, Any]:
+def _ours(what: str, folder: Path, url: str = "", **options: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        command = [sys.executable, "-m", "bench.steps", what, "--db", str(Path(place, "store.db"))]
+        command = [sys.executable, "-m", "bench.steps", what, "--db", url or str(Path(place, "store.db"))]
         for name, value in options.items():
             command += [f"--{name}", str(value)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
@@ -120,6 +123,34 @@ def waiting(table: Table, folder: Path) -> None:
     table.add(f"{WAITING:,} waiting runs", result["megabytes"], "MB", "under 60 MB", result["megabytes"] < 60)
     answer = result["answer"] * 1000
     table.add("answering and finishing one of them", answer, "ms", "under 50 ms", answer < 50)
+
+
+def postgres(table: Table, folder: Path, rounds: int, peers: bool) -> None:
+    """The same on Postgres: one run alone, and many runs together."""
+    if not available():
+        _say("No Postgres server is at hand: `make dev` installs one.")
+        return
+    alone, floors, rates, theirs = [], [], [], []
+    with served(folder) as server:
+        _say(f"Postgres: one run of 200 steps, {SHARED_RUNS} runs of {RUN_STEPS} steps ...")
+        for _ in range(rounds):
+            with server.schema() as url:
+                floors.append(raw_postgres(server.url(), 200) / 200 * 1000)
+                alone.append(_ours("one", folder, url, steps=200)["seconds"] / 200 * 1000)
+            with server.schema() as url:
+                seconds = _ours("together", folder, url, runs=SHARED_RUNS, steps=RUN_STEPS)["seconds"]
+                rates.append(SHARED_RUNS * RUN_STEPS / seconds)
+            if peers:
+                with server.database() as url:
+                    theirs.append(1000 / measure("dbos", RUN_STEPS, SHARED_RUNS, url=url)["ms_per_step"])
+    mine, floor, rate = median(alone), median(floors), median(rates)
+    table.add("Postgres floor, 200 steps", floor, "ms/step")
+    table.add("Cuebook on Postgres, 200 steps", mine, "ms/step", "at most 3x the floor", mine <= 3 * floor)
+    table.add(f"Cuebook on Postgres, {SHARED_RUNS} runs together", rate, "steps/s")
+    if theirs:
+        best = median(theirs)
+        table.add(f"dbos on Postgres, {SHARED_RUNS} runs together", best, "steps/s")
+        table.add("Cuebook on Postgres against dbos", rate / best, "x", "at least 10x", rate >= 10 * best)
 
 
 def gated(table: Table, rounds: int) -> None:
@@ -223,6 +254,8 @@ def main() -> None:
             together(table, folder, chosen.rounds, peers)
         if chosen.only in (None, "waiting"):
             waiting(table, folder)
+        if chosen.only in (None, "postgres"):
+            postgres(table, folder, chosen.rounds, peers)
     table.show()
     missed = [row["what"] for row in table.rows if row["met"] is False]
     print(f"{len(missed)} missed: {', '.join(missed)}" if missed else "every target met")

@@ -11,11 +11,12 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from cuebook.formats.database_url import is_database
 from cuebook.kernel.effects import AskHuman, Now, Program
 from cuebook.kernel.engine.engine import Engine
+from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.stores.sqlite import SqliteStore
 
@@ -37,6 +38,14 @@ def _program(row: RunRow, text: str, inputs: dict[str, Any], options: dict[str, 
 marks: list[float] = []
 
 
+def _open(place: str) -> Store:
+    if not is_database(place):
+        return SqliteStore(place)
+    from cuebook.stores.postgres import PostgresStore
+
+    return PostgresStore(place)
+
+
 async def _begin(engine: Engine, run: str, **inputs: Any) -> None:
     now = time.time()
     row = RunRow(
@@ -46,10 +55,10 @@ async def _begin(engine: Engine, run: str, **inputs: Any) -> None:
     await engine.start(row, "bench", inputs, Settings())
 
 
-async def one(path: Path, steps: int) -> dict[str, Any]:
+async def one(place: str, steps: int) -> dict[str, Any]:
     """One run alone: seconds for all its steps, and the cost per step in its first and last tenth."""
-    store = SqliteStore(path)
-    engine = Engine(store, _program)
+    store = _open(place)
+    engine = Engine(store, _program, clock=store.now)
     await _begin(engine, "warm", steps=20)
     await engine.drive("warm")
     marks.clear()
@@ -64,10 +73,10 @@ async def one(path: Path, steps: int) -> dict[str, Any]:
     return {"seconds": seconds, "early": _median(costs[:tenth]), "late": _median(costs[-tenth:])}
 
 
-async def together(path: Path, runs: int, steps: int) -> dict[str, Any]:
+async def together(place: str, runs: int, steps: int) -> dict[str, Any]:
     """Many runs at once: seconds from the first claim to the last end."""
-    store = SqliteStore(path)
-    engine = Engine(store, _program)
+    store = _open(place)
+    engine = Engine(store, _program, clock=store.now)
     await asyncio.gather(*(_begin(engine, f"warm{n}", steps=steps) for n in range(50)))
     await asyncio.gather(*(engine.drive(f"warm{n}") for n in range(50)))
     await asyncio.gather(*(_begin(engine, f"run{n}", steps=steps) for n in range(runs)))
@@ -79,10 +88,10 @@ async def together(path: Path, runs: int, steps: int) -> dict[str, Any]:
     return {"seconds": seconds}
 
 
-async def waiting(path: Path, runs: int) -> dict[str, Any]:
+async def waiting(place: str, runs: int) -> dict[str, Any]:
     """Many runs that wait for a person: memory above that of an idle process, and the time to answer and finish one."""
-    store = SqliteStore(path)
-    engine = Engine(store, _program)
+    store = _open(place)
+    engine = Engine(store, _program, clock=store.now)
     await _begin(engine, "idle", wait=True)
     await engine.drive("idle")
     idle = _memory()
@@ -96,7 +105,7 @@ async def waiting(path: Path, runs: int) -> dict[str, Any]:
         run = f"run{number}"
         started = time.perf_counter()
         (wait,) = await store.waits(run=run)
-        await store.complete_wait(wait.id, {"value": "yes"}, "bench", time.time())
+        await store.complete_wait(wait.id, {"value": "yes"}, "bench", store.now())
         row = await engine.drive(run)
         answers.append(time.perf_counter() - started)
         assert row.status == "completed"
@@ -118,7 +127,7 @@ def _memory() -> int:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("what", choices=["one", "together", "waiting"])
-    options.add_argument("--db", type=Path, required=True)
+    options.add_argument("--db", required=True, help="the file, or the URL of an empty Postgres database")
     options.add_argument("--steps", type=int, default=100)
     options.add_argument("--runs", type=int, default=1)
     chosen = options.parse_args()

@@ -48,17 +48,18 @@ def ensure_env(peer: str) -> Path:
 
 
 def measure(
-    peer: str, steps: int, runs: int = 1, *, timeout: float = 180, folder: Path | None = None
+    peer: str, steps: int, runs: int = 1, *, timeout: float = 180, folder: Path | None = None, url: str = ""
 ) -> dict[str, Any]:
     """Seconds for `runs` concurrent runs of `steps` steps each, as the peer's script reports them.
 
-    The database is in a new directory below `folder`, which should be on the same disk as for the other candidates.
+    The database is at `url`, or in a new directory below `folder`, which should be on the same disk as for the
+    other candidates.
     """
     python = ensure_env(peer)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED)} | QUIET
     with tempfile.TemporaryDirectory(dir=folder) as place:
         command = [str(python), "-m", f"bench.peers.{peer}_steps", "--json"]
-        command += ["--steps", str(steps), "--runs", str(runs), "--db", str(Path(place, "steps.db"))]
+        command += ["--steps", str(steps), "--runs", str(runs), "--db", url or str(Path(place, "steps.db"))]
         try:
             done = subprocess.run(
                 command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, check=False

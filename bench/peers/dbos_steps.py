@@ -1,4 +1,4 @@
-"""DBOS: durable steps in its SQLite system database, put into WAL mode with full synchronisation.
+"""DBOS: durable steps in its system database: Postgres, or SQLite in WAL mode with full synchronisation.
 
 By default, its SQLite file uses a rollback journal, which is slower; WAL is faster and just as durable.
 Workflows are called from a few threads instead of through `start_workflow`, because that was faster.
@@ -38,6 +38,8 @@ async def workflow_async(steps: int) -> int:
 
 @sqlalchemy.event.listens_for(sqlalchemy.Engine, "connect")
 def durable(connection: Any, record: object) -> None:
+    if not hasattr(connection, "create_function"):  # only SQLite has it; Postgres is durable by itself
+        return
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
 
@@ -46,7 +48,7 @@ def main() -> None:
     chosen = options(__doc__)
     config: DBOSConfig = {
         "name": "bench-steps",
-        "system_database_url": f"sqlite:///{chosen.db}",
+        "system_database_url": chosen.db if chosen.db.startswith("postgresql:") else f"sqlite:///{chosen.db}",
         "log_level": "ERROR",
         "enable_otlp": False,
         "use_listen_notify": False,

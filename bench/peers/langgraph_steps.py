@@ -52,7 +52,7 @@ def call(name: str, steps: int) -> dict[str, Any]:
 
 
 def run_sync(chosen: Options) -> float:
-    database = sqlite3.connect(beside(chosen.db, "sync"), check_same_thread=False)
+    database = sqlite3.connect(beside(Path(chosen.db), "sync"), check_same_thread=False)
     for pragma in PRAGMAS:
         database.execute(pragma)
     graph = looping(advance).compile(checkpointer=SqliteSaver(database))
@@ -70,7 +70,7 @@ def run_sync(chosen: Options) -> float:
 
 
 async def run_async(chosen: Options) -> float:
-    async with aiosqlite.connect(beside(chosen.db, "async")) as database:
+    async with aiosqlite.connect(beside(Path(chosen.db), "async")) as database:
         for pragma in PRAGMAS:
             await database.execute(pragma)
         graph = looping(advance_async).compile(checkpointer=AsyncSqliteSaver(database))

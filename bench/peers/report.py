@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 # The return value of a step: small, like a short model reply.
@@ -19,14 +18,16 @@ THREADS = 4
 class Options(argparse.Namespace):
     steps: int
     runs: int
-    db: Path
+    db: str
 
 
 def options(description: str | None) -> Options:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--steps", type=int, default=100, help="steps in each run")
     parser.add_argument("--runs", type=int, default=1, help="concurrent runs")
-    parser.add_argument("--db", type=Path, required=True, help="where to put the database files, which must not exist")
+    parser.add_argument(
+        "--db", required=True, help="where to put the database files, which must not exist, or a Postgres URL"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object (the only format)")
     return parser.parse_args(namespace=Options())
 
