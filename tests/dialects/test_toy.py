@@ -132,6 +132,9 @@ def test_every_command(toy_cli: CommandLine) -> None:
         call("convert", "tea.toy", "--to", "json", code=2)
         assert "1 passed" in call("test", "tea.toy")
         call("plan", "tea.toy")
+        for option in ("--plan", "--summary"):
+            assert "Tea time" in call("explain", "tea.toy", option), option
+        assert "Tea time" in call("validate", "--parse", "tea.toy")
         call("run", "tea.toy", "--dry-run")
         done = terminal.run("--kind", "green", "--answer", "2=yes")
         waiting = terminal.run(code=3)
@@ -150,11 +153,16 @@ def test_every_command(toy_cli: CommandLine) -> None:
         call("diff", done, again)
         for command in ("show", "events", "audit", "replay", "verify"):
             call(command, done)
+        call("audit", "--verify", done)
         assert "Do you like it?" in call("inbox")
         assert "0 not copied" in call("store", "copy", str(toy_cli.store), "copy.db")
         assert "Tea time" in call("show", done, "--store", "copy.db")
-        for other in ("doctor", "keys", "models", "policy", "secrets", "users"):
-            call(other, "--help")
+        call("doctor")
+        call("models")
+        call("keys", "--help")
+        for listed in ("secrets", "users"):
+            call(listed, "list")
+        call("policy", "show")
         assert "cuebook" in call("completion", "bash")
         call("runtime", json.dumps({"action": "run", "pipeline": "toy: Hello\nmodel: Say hello.\n"}))
         called = {*terminal.called, "serve", "mcp"}  # these are started by the tests of pages and tools

@@ -296,7 +296,7 @@ def test_a_look_creates_nothing(url: str) -> None:
     from cuebook.stores.postgres.inspection import Inspection
 
     looked = Inspection(DatabaseUrl(url))
-    assert (looked.version, looked.kept("local", "user")) == (0, {})
+    assert (looked.exists, looked.version, looked.problem, looked.kept("local", "user")) == (False, None, "", {})
     looked.close()
     with psycopg.connect(url) as connection:
         assert connection.execute("SELECT to_regclass('cuebook_schema')").fetchone() == (None,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cuebook.config import Config
 from cuebook.kernel.errors import BadInput
@@ -14,7 +14,6 @@ from cuebook.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from cuebook.formats.database_url import DatabaseUrl
-    from cuebook.stores.postgres.inspection import Inspection
 
 _BESIDE = ("", "-wal", "-shm", "-journal", ".key")
 _SHORTEST_KEY = 32
@@ -46,13 +45,42 @@ def open_store(config: Config, reveal: Callable[[str], str]) -> Store:
     return SqliteStore(place, synchronous=synchronous)
 
 
-def inspect_store(config: Config, reveal: Callable[[str], str]) -> Inspection:
-    """Inspects a store in a database without changing it."""
-    place = config.get("store")
-    _need_driver(place)
-    from cuebook.stores.postgres.inspection import Inspection
+class Inspection(Protocol):
+    """The state of a store that is not opened."""
 
-    return Inspection(place, _password(config, reveal))
+    version: int | None
+    """The version of its tables; None if there are none."""
+    problem: str
+    """Why it cannot be used; empty if it can."""
+
+    @property
+    def exists(self) -> bool: ...
+
+    def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]:
+        """The stored decisions of a kind, by name."""
+
+    def close(self) -> None: ...
+
+
+def inspect_store(config: Config, reveal: Callable[[str], str]) -> Inspection:
+    """Inspects the store without changing it. Raises `BadInput` if a setting that it needs is missing."""
+    place = config.get("store")
+    if isinstance(place, Path):
+        from cuebook.stores.sqlite.inspection import Inspection as InspectedFile
+
+        return InspectedFile(place)
+    signing_key(config, reveal)
+    _need_driver(place)
+    from cuebook.stores.postgres.inspection import Inspection as InspectedDatabase
+
+    return InspectedDatabase(place, _password(config, reveal))
+
+
+def empty_store() -> Store:
+    """A store without runs, in memory."""
+    from cuebook.stores.memory import MemoryStore
+
+    return MemoryStore()
 
 
 def _need_driver(place: DatabaseUrl) -> None:

@@ -15,7 +15,6 @@ from cuebook.dialects.playbook import Playbook
 from cuebook.kernel.errors import BadInput, CuebookError, NotFound, Refused, StoreError, WaitExpired
 from cuebook.kernel.events import ENDED, WAITING
 from cuebook.kernel.journal import Entry
-from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow, Settings, WaitRow
 from cuebook.service.service import PYTHON, Principal, Service
 from cuebook.service.stream import Follower
@@ -25,6 +24,7 @@ from cuebook.surfaces.cli.options import Given, configuration
 from cuebook.surfaces.cli.terminal.ask import Asker, asker_for
 from cuebook.surfaces.cli.terminal.output import complain, write_if_open
 from cuebook.surfaces.cli.terminal.views import Events, Published, Remembering, Seen, View, view_for
+from cuebook.wiring.stores import empty_store
 from cuebook.wiring.wiring import Wiring
 
 NO_RUNS = "There are no runs yet."
@@ -60,7 +60,7 @@ async def opened(wiring: Wiring, *, create: bool = False, empty: bool = False) -
     if missing and not create and not empty:
         raise NotFound(no_runs(wiring), fix=HOW_TO_START)
     try:
-        service = wiring.service(_empty_store() if missing and empty else None)
+        service = wiring.service(empty_store() if missing and empty else None)
     except StoreError as error:
         # The file given as the store is unusable; this is not a failed run.
         raise BadInput(error.message, fix=error.fix) from None
@@ -68,12 +68,6 @@ async def opened(wiring: Wiring, *, create: bool = False, empty: bool = False) -
         yield service
     finally:
         await service.close()
-
-
-def _empty_store() -> Store:
-    from cuebook.stores.memory import MemoryStore
-
-    return MemoryStore()
 
 
 def perform(work: Coroutine[Any, Any, int]) -> int:

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from cuebook.dialects import registry
+from cuebook.kernel.answers import IN_ADVANCE
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.journal import Verdict
 from cuebook.kernel.run import Totals
@@ -362,7 +363,7 @@ def outcome_words(outcome: Mapping[str, Any]) -> str:
             case "calls", _:
                 parts.append(f"calls {', '.join(value)}")
             case "answer" | "url" | "seconds", _:
-                parts += [f"answered by {outcome.get('by') or 'default'}"] if name == "answer" else []
+                parts += [_answered(outcome.get("by") or "default")] if name == "answer" else []
             case "by" | "finish" | "retries" | "sandbox", _:
                 parts += [f"in {value}"] if name == "sandbox" and value != "none" else []
             case _, {"sha256": _, "characters": _}:
@@ -394,3 +395,7 @@ def _plain(value: Any) -> str:
 def _cost(totals: Totals) -> str:
     cost = display.cost_of(totals)
     return f"{totals.input:,} tokens in, {totals.output:,} out, {'cost unknown' if cost == 'unknown' else cost}"
+
+
+def _answered(by: str) -> str:
+    return "answered in advance" if by == IN_ADVANCE else f"answered by {by}"

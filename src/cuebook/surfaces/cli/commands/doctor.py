@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import platform
 import shlex
-import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,14 +20,13 @@ from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.performers.models import ProviderStatus
 from cuebook.performers.models.weights import find_weights
 from cuebook.service.admin import misnamed
-from cuebook.stores.sqlite.schema import MIGRATIONS
 from cuebook.surfaces.cli import options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.output import say
 from cuebook.wiring.keys import backend
 from cuebook.wiring.policy import TENANT
-from cuebook.wiring.stores import inspect_store, signing_key
+from cuebook.wiring.stores import inspect_store
 from cuebook.wiring.tools import load_function
 from cuebook.wiring.wiring import Wiring
 
@@ -150,28 +147,11 @@ def _policy(wiring: Wiring, store: dict[str, Any]) -> tuple[list[dict[str, Any]]
 
 
 def _kept(wiring: Wiring, kind: str) -> dict[str, dict[str, Any]]:
-    """The records of one kind. Reads the store directly, because opening it could change it."""
-    place = wiring.config.get("store")
-    if not isinstance(place, Path):
-        looked = inspect_store(wiring.config, wiring.factory.vault.resolve)
-        try:
-            return looked.kept(TENANT, kind)
-        finally:
-            looked.close()
-    connection = _connect(place)
+    found = inspect_store(wiring.config, wiring.factory.vault.resolve)
     try:
-        rows = connection.execute("SELECT name, body FROM kept WHERE tenant = ? AND kind = ?", (TENANT, kind))
-        return {str(name): json.loads(body) for name, body in rows}
-    except sqlite3.Error:
-        return {}  # an older store has no such table
+        return found.kept(TENANT, kind)
     finally:
-        connection.close()
-
-
-def _connect(store: Path) -> sqlite3.Connection:
-    """Opens a store read-only. Without a WAL file it is opened as immutable, because SQLite would otherwise create files."""
-    how = "mode=ro" if store.with_name(f"{store.name}-wal").exists() else "mode=ro&immutable=1"
-    return sqlite3.connect(f"{store.absolute().as_uri()}?{how}", uri=True)
+        found.close()
 
 
 def _functions(wiring: Wiring, missing: list[str]) -> list[dict[str, Any]]:
@@ -222,56 +202,13 @@ def _provider(wiring: Wiring, status: ProviderStatus) -> dict[str, Any]:
 
 
 def _store(wiring: Wiring) -> dict[str, Any]:
-    place = wiring.config.get("store")
-    return _file(place) if isinstance(place, Path) else _database(wiring)
-
-
-def _database(wiring: Wiring) -> dict[str, Any]:
-    found: dict[str, Any] = {"path": str(wiring.config.get("store")), "exists": False, "schema": None, "problem": ""}
+    place = str(wiring.config.get("store"))
     try:
-        signing_key(wiring.config, wiring.factory.vault.resolve)
-        looked = inspect_store(wiring.config, wiring.factory.vault.resolve)
+        found = inspect_store(wiring.config, wiring.factory.vault.resolve)
     except CuebookError as error:
-        return {**found, "problem": str(error)}
-    looked.close()
-    return {**found, "exists": looked.version > 0, "schema": looked.version or None}
-
-
-def _file(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {"path": str(path), "exists": path.exists(), "schema": None, "problem": ""}
-    if not path.exists():
-        folder = path.parent
-        while not folder.exists():
-            folder = folder.parent
-        if not os.access(folder, os.W_OK):
-            found["problem"] = f"Cannot create the store {path}. Choose another store with --store or CUEBOOK_STORE."
-        return found
-    try:
-        connection = _connect(path)
-        try:
-            found["schema"] = int(connection.execute("PRAGMA user_version").fetchone()[0])
-            tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
-            sound = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        found["problem"] = (
-            f"Cannot read the store {path} ({error}). Choose another store with --store or CUEBOOK_STORE."
-        )
-        return found
-    if sound != "ok":
-        found["problem"] = f"The store {path} is damaged ({sound}). Restore it from a backup."
-    elif found["schema"] == 0 and tables:
-        found["problem"] = (
-            f"{path} is a database, but not a Cuebook store. Choose another store with --store or CUEBOOK_STORE."
-        )
-    elif found["schema"] > len(MIGRATIONS):
-        found["problem"] = (
-            f"The store {path} was written by a newer Cuebook. Upgrade, or choose another store with --store."
-        )
-    elif not os.access(path, os.W_OK):
-        found["problem"] = f"Cannot write to the store {path}. Check its permissions."
-    return found
+        return {"path": place, "exists": False, "schema": None, "problem": str(error)}
+    found.close()
+    return {"path": place, "exists": found.exists, "schema": found.version, "problem": found.problem}
 
 
 def _in_words(found: dict[str, Any], missing: list[str]) -> str:
