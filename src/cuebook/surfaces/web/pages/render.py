@@ -73,7 +73,7 @@ _outputs: WeakValueDictionary[tuple[Any, ...], Html] = WeakValueDictionary()
 
 
 def part(name: str, *about: Any) -> str:
-    """Render a piece of a page with a macro from parts.html."""
+    """Render a piece of a page with a macro from parts/macros.html."""
     return _output(*about) if name == "text" and about[0].output is not None else _drawn(name, *about)
 
 
@@ -94,7 +94,7 @@ def _output(step: Card, run: Picture) -> Html:
 
 
 def _drawn(name: str, *about: Any) -> str:
-    return str(macro("parts.html", name, *about))
+    return str(macro("parts/macros.html", name, *about))
 
 
 def macro(template: str, name: str, *about: Any) -> Markup:

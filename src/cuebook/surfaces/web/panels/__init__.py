@@ -82,7 +82,7 @@ class RunPanels:
         """All panels as HTML."""
         shown = [self._shown(panel, run) for panel in self._panels]
         groups = [list(group) for group in _beside(shown)]
-        return str(piece("panels.html", groups=groups))
+        return str(piece("parts/panels.html", groups=groups))
 
     def _shown(self, panel: Panel, run: Picture) -> _Shown:
         within = [self._shown(one, run) for one in panel.within]

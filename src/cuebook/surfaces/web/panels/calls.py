@@ -6,4 +6,4 @@ from cuebook.surfaces.web.panels.view import ContentView
 
 
 class CallsView(ContentView):
-    template = "panel-calls.html"
+    template = "panels/calls.html"

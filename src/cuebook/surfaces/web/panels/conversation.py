@@ -23,7 +23,7 @@ from cuebook.surfaces.web.panels.view import PanelView
 
 MOST = 200
 """Number of turns to show, so that the page of a long conversation stays readable."""
-_TEMPLATE = "panel-conversation.html"
+_TEMPLATE = "panels/conversation.html"
 _TURNS, _TURN, _GONE, _EARLIER, _ANSWER = "said", "turn-", "gone-", "earlier", "asks"
 """Names of the parts: all turns, one turn, a removed turn, the number of hidden turns, and the form."""
 _RECENT = 3
@@ -97,7 +97,7 @@ class ConversationView(PanelView):
 
     def _form(self, run: Picture) -> Markup:
         said = [one.text for one in self._conversation.said[-_RECENT:]]
-        return piece("conversation-answer.html", run=run, said=said, at_work=self._positions())
+        return piece("parts/conversation-answer.html", run=run, said=said, at_work=self._positions())
 
     def _positions(self) -> list[str]:
         """The names of the steps whose models are working now."""

@@ -92,7 +92,7 @@ class DrawingView(PanelView):
             [self._drawn_arrow(number) for number in range(len(arrows))],
             tallest=_TALLEST,
         )
-        return piece("panel-drawing.html", drawing=drawing)
+        return piece("panels/drawing.html", drawing=drawing)
 
     # --- inside ---
 

@@ -61,7 +61,7 @@ class EvidenceView(PanelView):
     def _drawn(self, step: StepEvidence, number: int, run: Picture) -> Markup:
         card = run.card("", step.label, 1)
         return piece(
-            "panel-evidence.html",
+            "panels/evidence.html",
             number=number,
             step=step,
             status=card.status if card is not None else "pending",

@@ -13,7 +13,7 @@ from cuebook.surfaces.web.live.run_page import Picture
 from cuebook.surfaces.web.pages.render import macro
 from cuebook.surfaces.web.panels.view import PanelView
 
-_TEMPLATE = "panel-listing.html"
+_TEMPLATE = "panels/listing.html"
 
 
 class ListingView(PanelView):

@@ -6,4 +6,4 @@ from cuebook.surfaces.web.panels.view import ContentView
 
 
 class TableView(ContentView):
-    template = "panel-table.html"
+    template = "panels/table.html"

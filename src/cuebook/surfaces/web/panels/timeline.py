@@ -50,7 +50,7 @@ class TimelineView(PanelView):
         return str(self.html(run))
 
     def html(self, run: Picture) -> Markup:
-        return piece("panel-timeline.html", name=self.panel.name, bars=list(self._bars(run)))
+        return piece("panels/timeline.html", name=self.panel.name, bars=list(self._bars(run)))
 
     def _bars(self, run: Picture) -> Iterator[Bar]:
         begun = [card for card in run if card.row.started is not None][-_MOST_BARS:]
