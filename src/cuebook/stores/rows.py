@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from cuebook.kernel.events import ENDED
+from cuebook.kernel.journal import Record
 from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.ports import Whole
 from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
 from cuebook.stores.refusals import damaged
 
@@ -75,3 +77,23 @@ def step_row(run: str, body: Any) -> StepRow:
         return msgspec.json.decode(body, type=StepRow)
     except (msgspec.DecodeError, TypeError) as error:
         raise damaged(f"The steps of run {run} cannot be read: {error}.") from None
+
+
+def whole_of(
+    row: RunRow, steps: Sequence[Sequence[Any]], waits: Sequence[Sequence[Any]], records: list[Record]
+) -> Whole:
+    """Everything about a run, from rows whose JSON is followed by the columns that repeat parts of it.
+
+    A step: body, path, label, visit, seq, status. A wait: body, state, answer, decider, id, tenant, owner, expires, opened, kind.
+    """
+    found = Whole(row, [], [wait_row(one[:4]) for one in waits], records)
+    for body, *columns in steps:
+        step = step_row(row.id, body)
+        found.steps.append(step)
+        if columns != [*step.key, step.seq, step.status]:
+            found.odd = f"the row of step {step.label} contradicts itself"
+    for wait, (*_, id, tenant, owner, expires, opened, kind) in zip(found.waits, waits, strict=True):
+        shown = (wait.id, wait.run, wait.tenant, wait.owner, wait.expires, wait.opened, wait.kind)
+        if shown != (id, row.id, tenant, owner, expires, opened, kind):
+            found.odd = f"the row of the wait {id} contradicts itself"
+    return found

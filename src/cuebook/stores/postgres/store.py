@@ -27,7 +27,7 @@ from cuebook.stores.postgres.group_commit import GroupCommit
 from cuebook.stores.postgres.notices import ready_notice
 from cuebook.stores.postgres.operations import HOLDER, LeaseHolder
 from cuebook.stores.refusals import ALIKE, damaged, in_order, no_run, no_wait, unfinished
-from cuebook.stores.rows import NAMES_OF_ENDED, RECORD, RUN, run_row, step_row, wait_row
+from cuebook.stores.rows import NAMES_OF_ENDED, RECORD, RUN, run_row, step_row, wait_row, whole_of
 
 T = TypeVar("T")
 
@@ -315,17 +315,7 @@ class PostgresStore:
                 return row, steps, waits, records
 
         row, steps, waits, records = await self._database.use(work)
-        found = Whole(row, [], [wait_row(one[:4]) for one in waits], records)
-        for body, *columns in steps:
-            step = step_row(run, body)
-            found.steps.append(step)
-            if columns != [*step.key, step.seq, step.status]:
-                found.odd = f"the row of step {step.label} does not agree with itself"
-        for wait, (*_, id, tenant, owner, expires, opened, kind) in zip(found.waits, waits, strict=True):
-            columns = (wait.id, wait.run, wait.tenant, wait.owner, wait.expires, wait.opened, wait.kind)
-            if columns != (id, run, tenant, owner, expires, opened, kind):
-                found.odd = f"the row of the wait {id} does not agree with itself"
-        return found
+        return whole_of(row, steps, waits, records)
 
     async def take_out(self, run: str) -> RunCopy:
         whole = await self.whole(run)

@@ -30,7 +30,7 @@ from cuebook.kernel.ports import Batch, Claim, Fate, News, Notice, RunCopy, Whol
 from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
 from cuebook.stores.leases import Holder, Leases
 from cuebook.stores.refusals import ALIKE, damaged, in_order, no_run, no_wait, unfinished
-from cuebook.stores.rows import NAMES_OF_ENDED, RECORD, RUN, run_row, step_row, wait_row
+from cuebook.stores.rows import NAMES_OF_ENDED, RECORD, RUN, run_row, step_row, wait_row, whole_of
 from cuebook.stores.sqlite.group_commit import Writer
 from cuebook.stores.sqlite.schema import FOLDED_SINCE, MIGRATIONS
 from cuebook.stores.sqlite.transaction import Transaction
@@ -317,17 +317,7 @@ class SqliteStore:
             ]
         finally:
             self._all("COMMIT", ())
-        found = Whole(row, [], [wait_row(one[:4]) for one in waits], records)
-        for body, *columns in steps:
-            step = step_row(run, body)
-            found.steps.append(step)
-            if columns != [*step.key, step.seq, step.status]:
-                found.odd = f"the row of step {step.label} contradicts itself"
-        for wait, (*_, id, tenant, owner, expires, opened, kind) in zip(found.waits, waits, strict=True):
-            columns = (wait.id, wait.run, wait.tenant, wait.owner, wait.expires, wait.opened, wait.kind)
-            if columns != (id, run, tenant, owner, expires, opened, kind):
-                found.odd = f"the row of the wait {id} contradicts itself"
-        return found
+        return whole_of(row, steps, waits, records)
 
     async def take_out(self, run: str) -> RunCopy:
         whole = await self.whole(run)
