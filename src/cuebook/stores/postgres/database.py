@@ -202,13 +202,14 @@ class Database:
     def _version(self) -> int:
         """The version of the tables; 0 if there are none. Rejects tables of a newer version and of other programs."""
         reader, shown = self._reader, self.url.shown
-        if reader.execute("SELECT to_regclass(%s)", (_TABLE,)).fetchone() == (None,):
-            if reader.execute("SELECT to_regclass('runs'), to_regclass('records')").fetchone() != (None, None):
+        if not self._has(_TABLE):
+            if not self._has("runs") and not self._has("records"):
+                return 0
+            if not self._has(_TABLE):  # asked again, because another server may have just created all of them
                 raise StoreDamaged(
                     f"{shown} has tables of another program where Cuebook would create its own.",
                     fix="Choose another database, or a schema, as in ?options=-csearch_path%3Dcuebook2.",
                 )
-            return 0
         ((version,),) = reader.execute(literal(f"SELECT version FROM {_TABLE}")).fetchall()
         if version > len(MIGRATIONS):
             raise StoreTooNew(
@@ -216,6 +217,9 @@ class Database:
                 fix="Upgrade Cuebook on this machine, or choose another store with --store.",
             )
         return int(version)
+
+    def _has(self, table: str) -> bool:
+        return self._reader.execute("SELECT to_regclass(%s)", (table,)).fetchone() != (None,)
 
     def _begin_schema(self) -> None:
         reader = self._reader
