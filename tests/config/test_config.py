@@ -10,6 +10,8 @@ import pytest
 
 from cuebook.config import Config, load
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import EVERYWHERE
+from cuebook.wiring.wiring import Wiring
 
 
 class Machine:
@@ -118,7 +120,12 @@ def test_a_pause_expires_after_some_time_or_never(machine: Machine, written: str
         ("max_tokens = 0", "max_tokens must be a whole number of at least 1, not 0."),
         ("max_tokens = true", "max_tokens must be a number, not True."),
         ("temperature = 3", "temperature must be between 0 and 2, not 3."),
-        ('model = "gpt/"', "model must be the name of a model, such as openai/gpt-5 or local, not 'gpt/'."),
+        (
+            'model = "gpt/"',
+            "model must be the name of a model, such as openai/gpt-5 or local, or several: `a, then b`, not 'gpt/'.",
+        ),
+        ('model = "a/b, then "', "model must be the name of a model"),
+        ('effort = "huge"', "effort must be one of low, medium, high, not 'huge'."),
         ("store = 5", "store must be a string, not 5."),
         (
             'pause_expiry = "soon"',
@@ -162,6 +169,64 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(machine: Machine) 
     assert "hush" not in said
 
 
+CANARY = "CanarySecret77"
+HANDLES = {"store_password": "{}", "signing_key": "{}", "temporal.api_key": "[temporal]\n{}"}
+
+
+@pytest.mark.parametrize("name", HANDLES)
+@pytest.mark.parametrize(
+    "given", [CANARY, f"env:{CANARY}!", f"{CANARY}:x", f"vault:{CANARY}", "env:", f"file:{CANARY}"]
+)
+def test_a_secret_in_place_of_its_handle_is_refused_and_not_repeated(machine: Machine, name: str, given: str) -> None:
+    variable = f"CUEBOOK_{name.replace('.', '_').upper()}"
+    machine.environ[variable] = given
+    with pytest.raises(BadInput) as caught:
+        machine.load()
+    said = [str(caught.value)]
+    assert said[0].startswith(
+        f"{variable}: expected the handle of a secret, such as env:NAME; the value itself does not belong here."
+    )
+    del machine.environ[variable]
+    text = HANDLES[name].format(f'{name.rpartition(".")[2]} = "{given}"\n')
+    said.append(str(machine.refused(text)))
+    assert f":{text.count(chr(10))}: expected the handle of a secret" in said[1]
+    machine.users.unlink()
+    said.append(str(machine.refused(text, shared=True)))
+    assert CANARY not in "".join(said)
+
+
+@pytest.mark.parametrize("name", HANDLES)
+@pytest.mark.parametrize("handle", ["env:NAME", "keyring:team", "keyring:my team", "file:/run/secrets/x", "file:~/x"])
+def test_a_handle_is_accepted(machine: Machine, name: str, handle: str) -> None:
+    machine.environ[f"CUEBOOK_{name.replace('.', '_').upper()}"] = f" {handle} "
+    assert machine.load().get(name) == handle
+
+
+@pytest.mark.parametrize("name", ["store", "store_password", "signing_key"])
+@pytest.mark.parametrize("given", [f'["{CANARY}"]', f'{{ password = "{CANARY}" }}'])
+def test_a_secret_of_another_type_is_not_repeated(machine: Machine, name: str, given: str) -> None:
+    assert CANARY not in str(machine.refused(f"{name} = {given}\n"))
+    assert "12345678" not in str(machine.refused("store_password = 12345678\n"))
+
+
+@pytest.mark.parametrize(
+    ("store", "words"),
+    [
+        (f"postgres://postgres:12/{CANARY}@127.0.0.1:1/x", "Percent-encode special characters"),
+        (f"host=127.0.0.1 user=me password={CANARY}", "Write a database as a URL like postgresql://"),
+        (f"postgresql://me@127.0.0.1/x?sslpassword={CANARY}", "contains a password"),
+        (f"postgresql://me@127.0.0.1/x?sslmode=require&password={CANARY}", "contains a password"),
+    ],
+)
+def test_a_store_with_a_password_is_refused_in_a_file_and_a_flag(machine: Machine, store: str, words: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        machine.load({"store": store})
+    for said in (str(caught.value), str(machine.refused(f'store = "{store}"\n'))):
+        assert words in said
+        assert CANARY not in said
+    assert str(caught.value).startswith("--store: ")
+
+
 def test_providers_are_read_with_their_origin(machine: Machine) -> None:
     machine.users.write_text('[providers.mine]\nbase_url = "http://127.0.0.1:1/v1"\nkey_env = "MINE"\n')
     provider = machine.load().providers["mine"]
@@ -180,6 +245,9 @@ def test_providers_are_read_with_their_origin(machine: Machine) -> None:
         ('[providers.mine]\nbase_url = "x"\n', "must be an http or https URL"),
         ("[providers.mine]\nbase_url = 5\n", "must be a string"),
         ('[providers.mine]\nprotocol = "soap"\n', 'must be "openai" or "anthropic"'),
+        ("[providers.openai]\nat_once = 0\n", "providers.openai.at_once must be a whole number of at least 1"),
+        ("[providers.openai]\nat_once = true\n", "must be a whole number of at least 1"),
+        ('[providers.openai]\nrequests_per_minute = "60"\n', "must be a whole number of at least 1"),
         ('[providers.mine]\nurl = "http://x"\n', "Did you mean 'providers.mine.base_url'?"),
     ],
 )
@@ -201,6 +269,24 @@ def test_a_projects_file_cannot_send_a_users_key_elsewhere(machine: Machine, tab
     assert "may not decide where keys and prompts are sent" in str(machine.refused(table, shared=True))
 
 
+def test_a_projects_file_cannot_set_the_limits_of_a_provider(machine: Machine) -> None:
+    """Its calls would count for everyone on the store who has a provider with this name."""
+    table = '[providers.fresh]\nbase_url = "http://127.0.0.1/v1"\nat_once = 1000\n'
+    assert "it cannot set 'providers.fresh.at_once'" in str(machine.refused(table, shared=True))
+
+
+def test_limits_of_tenants_and_providers_are_read(machine: Machine) -> None:
+    assert machine.load().get("limits.tenant_runs") is None
+    machine.users.write_text(
+        "[limits]\ntenant_runs = 5\n\n[providers.openai]\nat_once = 8\nrequests_per_minute = 500\n"
+    )
+    config = machine.load()
+    provider = config.providers["openai"]
+    assert (config.get("limits.tenant_runs"), provider.at_once, provider.requests_per_minute) == (5, 8, 500)
+    made = Wiring(config).provider_configs["openai"]
+    assert (made.base_url, made.at_once, made.requests_per_minute) == ("https://api.openai.com/v1", 8, 500)
+
+
 def test_a_projects_file_may_name_a_server_without_a_key(machine: Machine) -> None:
     machine.projects.write_text('[providers.lab]\nbase_url = "http://127.0.0.1:8000/v1"\n')
     assert machine.load().providers["lab"].base_url == "http://127.0.0.1:8000/v1"
@@ -213,8 +299,11 @@ def test_a_projects_file_may_name_a_server_without_a_key(machine: Machine) -> No
         'prices = "prices.toml"',
         'sandbox = "none"',
         'workspace = "."',
+        'workspace_label = "shop"',
+        "worker.at_once = 1000",
         'pass_env = ["OPENAI_API_KEY"]',
         "limits.memory = 1",
+        "limits.tenant_runs = 1000",
     ],
 )
 def test_a_projects_file_cannot_add_approvals_or_loosen_restrictions(machine: Machine, line: str) -> None:
@@ -267,6 +356,20 @@ def test_a_projects_tool_server_runs_in_the_project(machine: Machine) -> None:
     machine.projects.unlink()
     machine.users.write_text('[mcp.x]\ncommand = ["serve"]\ncwd = "/srv"\n')
     assert machine.load().reach.servers["x"].cwd == "/srv"
+
+
+def test_the_network_of_a_tool_server_is_everything_nothing_or_a_list_of_hosts(machine: Machine) -> None:
+    hosts = ("api.example.com", "db.example.com:8443")
+    for given, network in (
+        ("true", EVERYWHERE),
+        ("false", ()),
+        ('["API.example.com:443", "db.example.com:8443"]', hosts),
+    ):
+        machine.users.write_text(f'[mcp.x]\ncommand = ["serve"]\nnetwork = {given}\n')
+        assert machine.load().reach.servers["x"].network == network
+    for wrong in ('"yes"', "1", '["*.example.com"]', '["https://example.com/"]', "[1]"):
+        said = str(machine.refused(f'[mcp.x]\ncommand = ["serve"]\nnetwork = {wrong}\n'))
+        assert f"{machine.users}:3: " in said
 
 
 def test_a_default_limit_above_the_maximum_is_refused(machine: Machine) -> None:

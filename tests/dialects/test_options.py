@@ -101,7 +101,7 @@ async def test_options_do_not_change(store: Store) -> None:
     [
         (
             {"strikt": True},
-            "The option 'strikt' is not available for this playbook. Available options: strict, stop_on_no, limit, policy.",
+            "The option 'strikt' is not available for this playbook. Available options: strict, stop_on_no, worktree, limit, policy.",
         ),
         ({"strict": "yes"}, "'strict' cannot be 'yes'. It must be true or false."),
         ({"limit": 0}, "'limit' cannot be 0. It must be a whole number above 0."),

@@ -160,6 +160,7 @@ def test_every_command(toy_cli: CommandLine) -> None:
         call("doctor")
         call("models")
         call("keys", "--help")
+        call("worker", "--help")
         for listed in ("secrets", "users"):
             call(listed, "list")
         call("policy", "show")
@@ -213,14 +214,19 @@ TOOLS: dict[str, dict[str, Any]] = {
     "playbook_run": {"content": TEA},
     "execute_playbook": {"playbook_id": "tea", "elicit": {"2": "yes"}},
     "get_playbook_execution": {"execution_id": "done"},
+    "next_step": {"execution_id": "done"},
     "list_playbook_executions": {},
     "restart_playbook_execution": {"execution_id": "done", "step": "2"},
     "respond_to_elicitation": {"execution_id": "asked", "response": "yes"},
     "resume_playbook_execution": {"execution_id": "paused"},
     "cancel_playbook_execution": {"execution_id": "also asked"},
 }
-REFUSED = {"playbook_convert": {"content": TEA, "to": "json"}}
-"""A toy cannot be converted, and the tool says so."""
+REFUSED: dict[str, dict[str, Any]] = {
+    "playbook_convert": {"content": TEA, "to": "json"},
+    "complete_step": {"execution_id": "done", "claim_id": "x", "result": "y"},
+    "call_step_tool": {"execution_id": "done", "claim_id": "x", "tool": "y"},
+}
+"""A toy cannot be converted, and it has no steps for an assistant. The tools say so."""
 
 
 async def test_every_mcp_tool(toy_cli: CommandLine) -> None:
@@ -236,7 +242,8 @@ async def test_every_mcp_tool(toy_cli: CommandLine) -> None:
             run = {"execution_id": runs[given["execution_id"]]} if "execution_id" in given else {}
             assert await client.call(name, **{**given, **run}), name
         for name, given in REFUSED.items():
-            assert not DEFECT.search(await client.refused(name, **given)), name
+            run = {"execution_id": runs[given["execution_id"]]} if "execution_id" in given else {}
+            assert not DEFECT.search(await client.refused(name, **{**given, **run})), name
         assert "Toys: one step a line" in await client.read("playbook://spec/toy")
         assert "tea.toy" in await client.read(f"playbook://runs/{runs['done']}")
 

@@ -79,6 +79,7 @@ def test_the_guide_covers_every_field() -> None:
         "max_iterations:",
         "guards:",
         "fan_out:",
+        "parallel:",
     ):
         assert key in whole
 

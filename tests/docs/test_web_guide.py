@@ -56,7 +56,7 @@ def test_the_guide_lists_every_route_and_its_role() -> None:
     plain = [
         endpoint
         for endpoint in ENDPOINTS
-        if endpoint.path.startswith("/api/") or endpoint.path in ("/healthz", "/playbooks/runtime")
+        if endpoint.path.startswith("/api/") or endpoint.path in ("/healthz", "/readyz", "/playbooks/runtime")
     ]
     words = {"trigger": "its token"}
     assert told == {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import threading
 from collections.abc import Callable
@@ -127,18 +126,6 @@ class Release:
         assert set(self.hook.keys) == {accepted["key"]}
 
     # --- doing ---
-
-    def until(self, *args: str, kill_at: Callable[[dict[str, Any]], bool]) -> bool:
-        """Kills the process at an event; False if it ended before that."""
-        process = self.cli.begin(*args, "--events")
-        assert process.stdout is not None
-        for line in process.stdout:
-            if kill_at(json.loads(line)):
-                process.kill()
-                finished(process)
-                return True
-        finished(process)
-        return False
 
     def killed_while(self, *args: str, holding: Callable[[], bool]) -> None:
         """Kills the process once a request or a step is held."""

@@ -112,9 +112,9 @@ def test_killed_when_a_step_begins_it_continues_from_there(release: Release, ste
 
     if step in ("announce", "look"):
         assert release.cli.call(*release.begin).code == 3
-        assert release.until("decide", release.run, "approve", kill_at=begins)
+        assert release.cli.until("decide", release.run, "approve", kill_at=begins)
     else:
-        assert release.until(*release.begin, kill_at=begins)
+        assert release.cli.until(*release.begin, kill_at=begins)
     release.bring_to_its_end()
     release.assert_released_once()
 
@@ -132,7 +132,7 @@ def test_killed_repeatedly_it_ends_as_if_never_killed(release: Release) -> None:
             left -= 1
             return left == 0
 
-        kills += release.until(*call, kill_at=counted)
+        kills += release.cli.until(*call, kill_at=counted)
         assert kills < 100
         call = release.next_call()
     assert kills > many(2, 10)
@@ -144,7 +144,7 @@ def test_killed_repeatedly_it_ends_as_if_never_killed(release: Release) -> None:
 
 def test_killed_while_the_tests_run_they_run_again(release: Release) -> None:
     release.slow_down("test_greeting.py", "        self.assert", before=True)
-    assert release.until(*release.begin, kill_at=lambda event: event["event"] == "Performing")
+    assert release.cli.until(*release.begin, kill_at=lambda event: event["event"] == "Performing")
     release.go_on()
     release.bring_to_its_end()
     release.assert_released_once()
@@ -162,7 +162,7 @@ def test_killed_while_the_model_writes_it_is_asked_again(release: Release, serve
 
 def test_killed_while_waiting_for_approval_it_still_asks(release: Release) -> None:
     """Nothing is running then, so nothing can be lost."""
-    assert release.until(*release.begin, kill_at=lambda event: event["event"] == "WaitOpened")
+    assert release.cli.until(*release.begin, kill_at=lambda event: event["event"] == "WaitOpened")
     assert [(wait["kind"], wait["step"]) for wait in release.shown()["waits"]] == [("approval", "tag")]
     release.bring_to_its_end()
     release.assert_released_once()

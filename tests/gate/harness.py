@@ -76,9 +76,9 @@ class GateHarness:
             environ=environ or {}, keyring=lambda name: None, names=lambda: dict(names or {}), redactor=self.redactor
         )
         self.store = store or SqliteStore(folder / "runs.db", synchronous="NORMAL")
-        self.sandbox = choose()
-        self.commands = CommandPerformer(self.sandbox, self.workspace)
-        self.http = HttpPerformer(private=lambda host, port: names_host([Policy(self.layers)], host, port))
+        self.sandbox = choose("auto", self._private)
+        self.commands = CommandPerformer(self.sandbox, self.workspace, private=self._private)
+        self.http = HttpPerformer(private=self._private)
         self.tools = Toolbox([*agent_tools(self.workspace, commands=self.commands, http=self.http), *tools], servers)
         self.sources = SourcePerformer(
             http=self.http, roots=[self.workspace], prompts=[self.workspace / "prompts"], tools=self.tools.specs
@@ -148,6 +148,9 @@ class GateHarness:
         self, row: RunRow, text: str, inputs: dict[str, Any], options: dict[str, Any]
     ) -> Callable[[Any], Program[Any]]:
         return lambda state: self.make(inputs)
+
+    def _private(self, host: str, port: int) -> bool:
+        return names_host([Policy(self.layers)], host, port)
 
     async def _today(self, tenant: str) -> Policy:
         return Policy(self.layers)

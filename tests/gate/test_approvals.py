@@ -14,11 +14,12 @@ import pytest
 from cuebook.gate import approvals
 from cuebook.gate.policy import Policy
 from cuebook.gate.roles import NotAllowed
+from cuebook.kernel.context import EMPTY
 from cuebook.kernel.effects import AskModel, Program, RunCommand, SendHttp
 from cuebook.kernel.errors import AlreadyAnswered, BadInput, Elsewhere, NotFound, Refused, WaitExpired
 from cuebook.kernel.events import Performing, WaitClosed
 from cuebook.kernel.outcomes import EffectFailed
-from cuebook.kernel.ports import Admitted
+from cuebook.kernel.ports import Action, Admitted, Description, Limits
 from cuebook.kernel.run import Budget, Settings
 from cuebook.service.service import Principal, Service
 from tests.gate.harness import BOOK, GateHarness, doing
@@ -648,7 +649,7 @@ async def test_a_read_only_command_is_asked_about_where_files_are_kept_from_bein
 async def test_the_network_is_denied_to_commands_where_all_of_it_is_denied(harness: GateHarness) -> None:
     for egress in ({"default": "deny"}, {"deny": ["*"]}):
         harness.allow({"egress": egress, "tools": {"allow": ["*"]}, "commands": {"allow": ["*"]}})
-        row = await harness.run(RunCommand(("true",), network=True))
+        row = await harness.run(RunCommand(("true",), network=("api.example.com",)))
         assert row.error is not None
         assert row.error.code == "forbidden"
 
@@ -661,7 +662,7 @@ async def test_the_owners_overrides_do_not_count_if_another_person_must_approve(
 
 
 async def test_a_run_does_nothing_in_another_workspace(harness: GateHarness) -> None:
-    harness.gate._workspace = str(harness.workspace)
+    harness.gate._workspaces = (str(harness.workspace),)
     harness.make = doing(touch())
     row = await harness.service.start_program(
         BOOK, "book.md", {}, Settings(model="test/echo", workspace="/somewhere/else")
@@ -672,7 +673,7 @@ async def test_a_run_does_nothing_in_another_workspace(harness: GateHarness) -> 
     # Nothing was recorded about the effect, so the run continues in its own workspace.
     row = await harness.service.get(row.id)
     assert (row.status, row.driver, row.error) == ("running", "", None)
-    harness.gate._workspace = "/somewhere/else"
+    harness.gate._workspaces = ("/somewhere/else",)
     assert (await harness.service.drive(row.id)).status == "awaiting_approval"
 
 
@@ -684,16 +685,16 @@ async def test_what_was_decided_in_another_workspace_counts_in_the_runs_own(harn
     row = await harness.service.drive(row.id)
     (wait,) = await harness.service.waits(row.id)
     await harness.service.decide(wait.id, "approve", Principal("ada"))
-    harness.gate._workspace = "/somewhere/else"
+    harness.gate._workspaces = ("/somewhere/else",)
     with pytest.raises(Elsewhere):
         await harness.service.drive(row.id)
-    harness.gate._workspace = str(harness.workspace.resolve())
+    harness.gate._workspaces = (str(harness.workspace.resolve()),)
     assert (await harness.service.drive(row.id)).status == "completed"
     assert (harness.workspace / "made.txt").exists()
 
 
 async def test_a_run_is_cancelled_wherever_it_is_asked_for(harness: GateHarness) -> None:
-    harness.gate._workspace = str(harness.workspace)
+    harness.gate._workspaces = (str(harness.workspace),)
     harness.make = doing(touch())
     row = await harness.service.start_program(
         BOOK, "book.md", {}, Settings(model="test/echo", workspace="/somewhere/else")
@@ -703,7 +704,7 @@ async def test_a_run_is_cancelled_wherever_it_is_asked_for(harness: GateHarness)
 
 
 async def test_a_run_asks_models_wherever_it_continues(harness: GateHarness) -> None:
-    harness.gate._workspace = str(harness.workspace)
+    harness.gate._workspaces = (str(harness.workspace),)
     harness.service._engine.performers = {**harness.service._engine.performers, AskModel: EchoModel()}
     harness.make = doing(AskModel("hello"))
     row = await harness.service.start_program(
@@ -766,7 +767,7 @@ async def test_a_denial_counts_in_another_workspace(harness: GateHarness) -> Non
     row = await harness.service.drive(row.id)
     (wait,) = await harness.service.waits(row.id)
     await harness.service.decide(wait.id, "deny", Principal("ada"))
-    harness.gate._workspace = "/somewhere/else"
+    harness.gate._workspaces = ("/somewhere/else",)
     row = await harness.service.drive(row.id)
     assert row.error is not None
     assert row.error.code == "denied"
@@ -812,3 +813,14 @@ async def test_a_spent_budget_waits_however_often_it_is_looked_at(tmp_path: Path
 
 def test_a_line_end_within_a_command_is_seen_in_its_line() -> None:
     assert approvals.one_line("Run git log 'v1\n..HEAD'\n") == r"Run git log 'v1\n..HEAD'"
+
+
+def test_the_digest_of_a_model_call_is_the_same_in_every_process() -> None:
+    """Its context is an object of this process, and only what it contains counts."""
+
+    def digest(said: str) -> str:
+        effect = AskModel("Go on.", EMPTY.add("system", "Be brief.").add("user", said))
+        return approvals.digest(effect, Description((Action("model", "a/b"),), "Ask a/b"), Limits())
+
+    assert digest("Hello.") == digest("Hello.")
+    assert digest("Hello.") != digest("Goodbye.")

@@ -60,7 +60,7 @@ def test_a_path_may_begin_at_home(file: Path) -> None:
     assert found.canonical("file:~/token") == f"file:{file}"
 
 
-def test_one_line_end_is_taken_off_a_file(file: Path) -> None:
+def test_one_line_end_is_taken_off_a_file_and_a_variable(file: Path) -> None:
     for content, value in [
         (f"{VALUE}\n\n", f"{VALUE}\n"),
         (f"{VALUE}\r\n", VALUE),
@@ -68,6 +68,7 @@ def test_one_line_end_is_taken_off_a_file(file: Path) -> None:
     ]:
         file.write_bytes(content.encode())
         assert vault().resolve(f"file:{file}") == value
+        assert vault(environ={"TOKEN": content}).resolve("env:TOKEN") == value
 
 
 def test_a_name_refers_to_a_handle() -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from cuebook.kernel.context import EMPTY, Text
+from cuebook.kernel.context import EMPTY, INLINE_LIMIT, Context, Text, ToolCall
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import (
     AnyEvent,
     ArtifactMade,
     CancelRequested,
     Driven,
+    ModelAsked,
     Rewound,
     RunFinished,
     ValueSet,
@@ -24,6 +26,8 @@ from cuebook.kernel.journal import (
     Entry,
     Place,
     Record,
+    added_to_known,
+    blocks_in,
     branch_path,
     parent_key,
     plain,
@@ -115,6 +119,36 @@ def test_each_block_of_a_context_is_spilled_once() -> None:
     spill_context(one.add("user", "Hi"), known, more)
     assert "Be brief." not in more.values()
     assert "Hi" in more.values()
+
+
+def test_short_blocks_that_continue_a_known_context_belong_in_the_record() -> None:
+    known: set[str] = set()
+    one = EMPTY.add("system", "Be brief.")
+    assert added_to_known(one, known) is None, "nothing is known yet"
+    spill_context(one, known, {})
+    assert added_to_known(one, known) == []
+    two = one.add("user", "Hi")
+    three = two.add("tool", "No.", call_id="c", is_error=True)
+    assert added_to_known(three, known) == [two, three]
+    blocks = tuple(node.block for node in (two, three) if node.block is not None)
+    asked = ModelAsked("m", three.digest, Text(""), "AskModel", since=one.digest, added=blocks)
+    assert list(blocks_in(asked)) == [two.digest, three.digest]
+
+
+@pytest.mark.parametrize(
+    "longer",
+    [
+        lambda context: context.add("user", "x" * (INLINE_LIMIT + 1)),
+        lambda context: context.add("user", "x" * INLINE_LIMIT).add("user", "x"),
+        lambda context: context.add("assistant", "", calls=(ToolCall("1", "look"),)),
+    ],
+    ids=["long", "long together", "with calls"],
+)
+def test_other_blocks_are_stored_as_texts(longer: Callable[[Context], Context]) -> None:
+    known: set[str] = set()
+    one = EMPTY.add("system", "Be brief.")
+    spill_context(one, known, {})
+    assert added_to_known(longer(one), known) is None
 
 
 # --- the chain --------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ PINS = sorted((ROOT / "requirements").glob("*.txt"))
 # Written so that this file does not match itself.
 HOMES = re.compile(r"(?<![\w.])/(?:home|Users|r[o]ot)/\w")
 REGISTRY = re.compile(r"(?<!no-emit)-(?:index[-]url|find[-]links|trusted[-]host)\b|file:/{2}|_authToken")
-INSTALLATION = ("requirements/", "scripts/", ".ci/", "Makefile", "pyproject.toml", "bench/peers/")
+INSTALLATION = ("requirements/", "scripts/", ".ci/", "Containerfile", "Makefile", "pyproject.toml", "bench/peers/")
 
 
 def test_no_committed_file_names_a_path_of_one_machine() -> None:
@@ -47,7 +47,7 @@ def test_pin_files_contain_only_versions_and_hashes() -> None:
 
 def test_run_time_and_development_pins_agree() -> None:
     development = versions(ROOT / "requirements/dev.txt")
-    for name in ("run.txt", "build.txt"):
+    for name in ("run.txt", "build.txt", "container.txt"):
         pinned = versions(ROOT / "requirements" / name)
         assert pinned.items() <= development.items()
 
@@ -72,7 +72,7 @@ def committed() -> list[Path]:
     with suppress(FileNotFoundError, subprocess.CalledProcessError):
         listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         return [ROOT / name for name in listed.stdout.split("\0") if name]
-    folders = ("src", "tests", "docs", "examples", "bench", "scripts", "requirements")
+    folders = ("src", "tests", "docs", "examples", "bench", "scripts", "requirements", "deploy")
     return [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
 
 

@@ -44,6 +44,10 @@ def test_the_wheel_contains_the_package_its_data_and_its_licence_and_no_tests(wh
     names = ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"cuebook", f"cuebook-{cuebook.__version__}.dist-info"}
     assert any(name.endswith("/prices.json") for name in names)
+    plugin = "cuebook/surfaces/mcp/install/plugin"
+    assert {f"{plugin}/.mcp.json", f"{plugin}/.claude-plugin/plugin.json", f"{plugin}/skills/cuebook/SKILL.md"} <= {
+        *names
+    }
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     assert not [name for name in names if "/tests/" in name or name.endswith((".pyc", ".db"))]
 
@@ -81,7 +85,7 @@ def what_the_embedded_model_lacks_is_said_first(command: Path, home: Path) -> No
             [command, *arguments], env={"HOME": str(home), "PATH": ""}, capture_output=True, text=True, check=False
         )
         assert ran.returncode == 2, ran.stderr
-        assert "pip install 'cuebook[local]'" in ran.stderr
+        assert f"pip install 'cuebook-{cuebook.__version__}-py3-none-any.whl[local]'" in ran.stderr
     assert not list(home.rglob("*.gguf")) + list(home.rglob("*.whl"))
 
 

@@ -14,7 +14,7 @@ from cuebook.kernel.errors import RunExists
 from cuebook.kernel.events import ArtifactMade, Checkpointed
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Signal
-from cuebook.service.transfer import Copied, copy_decisions, copy_runs
+from cuebook.service.transfer import EARLIER, Copied, copy_decisions, copy_runs, full_check
 from cuebook.stores.memory import MemoryStore
 from cuebook.stores.sqlite import SqliteStore
 from tests.support.programs import begin, engine_on
@@ -123,6 +123,35 @@ async def test_another_run_with_the_same_id_is_reported(store: Store, target: Sq
     await store.retire("d1")
     (result,) = (await copied(store, target)).values()
     assert (result.result, result.detail) == ("present", "another run with this id is there")
+
+
+async def test_an_earlier_state_of_a_run_is_kept_and_the_report_says_what_to_do(
+    store: Store, target: SqliteStore
+) -> None:
+    await create(store)
+    await copied(store, target)
+    before = await rows(target, "run")
+    writer = await claim(store)
+    await store.append(writer.batch(ArtifactMade(long("y"))))
+    await store.retire("d1")
+    (result,) = (await copied(store, target)).values()
+    assert (result.result, result.detail) == ("present", EARLIER)
+    assert "copy to a new file" in result.detail
+    assert await rows(target, "run") == before
+
+
+async def test_a_run_whose_row_was_changed_is_not_copied(
+    file_store: SqliteStore, target: SqliteStore, tmp_path: Path
+) -> None:
+    engine = engine_on(file_store, tmp_path)
+    await engine.drive(await begin(engine, "everything"))
+    await engine.close()
+    with sqlite3.connect(file_store.path) as connection:
+        connection.execute("UPDATE runs SET model = 'another'")
+    connection.close()
+    (result,) = await copy_runs(file_store, target, lambda one: None, full_check(file_store))
+    assert (result.result, "model" in result.detail) == ("broken", True), result.detail
+    assert await target.runs() == []
 
 
 async def test_decisions_of_operators_are_copied_unless_the_target_has_its_own(

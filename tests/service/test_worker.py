@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -62,3 +63,17 @@ async def test_a_run_continues_when_its_caller_stops_waiting(store: Store, tmp_p
     await worker.close()
     assert not worker.drives(run)
     await service._engine.close()
+
+
+async def test_a_run_that_this_process_has_not_quite_released_is_waited_for(service: Service) -> None:
+    """Its claim is gone but its driver is still being dropped; trying again at once would leave the driver no time."""
+    run = await begin(service._engine, "counting")
+    service._engine._driving[run] = None
+
+    async def drop() -> None:
+        await asyncio.sleep(0.05)
+        del service._engine._driving[run]
+
+    dropping = asyncio.create_task(drop())
+    assert (await service.drive(run)).status == "completed"
+    await dropping

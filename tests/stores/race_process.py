@@ -4,6 +4,7 @@ result. With a HOST, it counts as a process of another machine.
 - `answer WAIT VALUE NAME AT`, `expire AT`, `cancel RUN AT`: at that moment, so that two processes do it at once.
 - `drive RUN`: with a tool `hold` that prints `holding` and blocks until the file `go` exists.
 - `look RUN`: reads everything about a run.
+- `take NAME MOST AT`, `free SLOT`: slots of a limit; `take` prints the slot, or `none`.
 """
 
 from __future__ import annotations
@@ -62,6 +63,13 @@ async def obey(store: SharedStore, engine: Engine, said: list[str]) -> str:
             until(moment)
             await store.signal(Signal(run, "cancel", {}, "other"))
             return "cancelled"
+        case ["take", name, most, moment]:
+            await engine._beat()
+            until(moment)
+            return str(await store.take_slot(name, int(most), engine.driver) or "none")
+        case ["free", slot]:
+            await store.free_slot(int(slot))
+            return "freed"
         case ["drive", run]:
             return (await engine.drive(run)).status
         case ["look", run]:

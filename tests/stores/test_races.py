@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from cuebook.kernel.outcomes import Answer
 from cuebook.kernel.run import Signal
 from cuebook.service.worker import Worker
 from cuebook.stores import leases
+from cuebook.stores.sqlite import SqliteStore
 from tests.stores.processes import child, hear, tell
 from tests.stores.race_process import LEASE
 from tests.support.programs import PROGRAMS, Held, begin, engine_on, eventually, lines, service_on
@@ -152,6 +155,26 @@ async def test_if_two_processes_start_driving_at_once_one_does(
     assert Counter(lines(tmp_path)) == {"step 1": 10, "step 2": 10, "fragile": 10, "step 3": 10}
 
 
+async def _stop(process: Process, store: SharedStore) -> None:
+    """Stops a process, but not in the middle of a heartbeat: it would keep the lock of a SQLite file."""
+    while True:
+        os.kill(process.pid, signal.SIGSTOP)
+        if not isinstance(store, SqliteStore) or _is_free(store.path):
+            return
+        os.kill(process.pid, signal.SIGCONT)
+        await asyncio.sleep(0.01)
+
+
+def _is_free(path: Path) -> bool:
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            return False
+        return True
+
+
 async def test_a_driver_that_was_stopped_keeps_its_run_on_the_same_machine(
     shared_store: SharedStore, tmp_path: Path, other: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +183,7 @@ async def test_a_driver_that_was_stopped_keeps_its_run_on_the_same_machine(
     await begin(service._engine, "undoing", hold=True)
     tell(other, "drive run")
     assert hear(other) == "holding"
-    os.kill(other.pid, signal.SIGSTOP)
+    await _stop(other, shared_store)
     worker = Worker(service, "", every=0.02)
     await worker.open()
     await worker.take("run")
@@ -189,7 +212,7 @@ async def test_a_driver_elsewhere_that_was_stopped_too_long_is_fenced_and_its_ou
     for _ in range(int(LEASE * 20)):
         await asyncio.sleep(0.1)
         assert await shared_store.alive("run"), "its heartbeats are seen"
-    os.kill(other.pid, signal.SIGSTOP)
+    await _stop(other, shared_store)
     await eventually(lambda: _gone(shared_store, "run"), LEASE * 20)
     row = await engine.drive("run")
     assert row.status == "awaiting_approval", "it is not known what became of the effect"
@@ -237,6 +260,54 @@ async def test_a_killed_driver_is_replaced_immediately(
     (asked,) = await shared_store.waits(run="run")
     assert "the process exited while" in asked.prompt
     await engine.close()
+
+
+async def test_if_two_processes_take_the_last_slot_at_once_one_gets_it(
+    shared_store: SharedStore, other: Process, third: Process
+) -> None:
+    for number in range(ROUNDS):
+        taken = [slot for slot in together(other, f"take x{number} 1", third, f"take x{number} 1") if slot != "none"]
+        assert len(taken) == 1
+        if number % 2:  # and again with the slot that was freed
+            tell(other, f"free {taken[0]}")
+            assert hear(other) == "freed"
+            again = together(other, f"take x{number} 1", third, f"take x{number} 1")
+            assert again.count("none") == 1
+            assert taken[0] not in again
+
+
+async def test_the_slots_of_a_killed_process_are_free_at_once(
+    shared_store: SharedStore, other: Process, third: Process
+) -> None:
+    for _ in range(2):
+        tell(other, "take x 2 0")
+        assert hear(other) != "none"
+    tell(third, "take x 2 0")
+    assert hear(third) == "none"
+    other.kill()
+    other.wait()
+    for _ in range(2):
+        tell(third, "take x 2 0")
+        assert hear(third) != "none"
+    tell(third, "take x 2 0")
+    assert hear(third) == "none"
+
+
+async def test_the_slots_of_a_process_killed_elsewhere_are_free_after_its_lease(
+    shared_store: SharedStore, distant: Process, third: Process
+) -> None:
+    tell(distant, "take x 1 0")
+    assert hear(distant) != "none"
+    tell(third, "take x 1 0")
+    assert hear(third) == "none"
+    distant.kill()
+    distant.wait()
+
+    async def taken() -> bool:
+        tell(third, "take x 1 0")
+        return hear(third) != "none"
+
+    await eventually(taken)
 
 
 async def test_a_second_process_cancels_what_the_first_drives(

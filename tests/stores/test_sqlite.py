@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cuebook.kernel.errors import StoreDamaged, StoreError, StoreTooNew
+from cuebook.kernel.errors import Busy, StoreDamaged, StoreError, StoreTooNew
 from cuebook.kernel.events import ArtifactMade
+from cuebook.kernel.run import Signal
 from cuebook.stores.sqlite import SqliteStore
 from cuebook.stores.sqlite import store as sqlite
 from cuebook.stores.sqlite.schema import MIGRATIONS
@@ -178,4 +179,24 @@ async def test_two_stores_in_one_process_see_each_others_claims(file_store: Sqli
         await file_store.append(mine.batch(*driven()))
     await other.append(theirs.batch(*driven()))
     assert await numbers(file_store) == [1, 2, 3]
+    await other.close()
+
+
+async def test_a_signal_from_another_process_reaches_a_run_that_was_never_claimed(tmp_path: Path) -> None:
+    one, other = SqliteStore(tmp_path / "store.db"), SqliteStore(tmp_path / "store.db")
+    await create(one)
+    await other.signal(Signal("run", "message", {"value": 1}, "you"))
+    await one.heartbeat("d1", 0.0)
+    assert len((await one.claim("run", "d1", 0.0)).signals) == 1
+    await one.close()
+    await other.close()
+
+
+async def test_a_run_that_another_process_claimed_first_is_not_claimed_again(tmp_path: Path) -> None:
+    one, other = SqliteStore(tmp_path / "store.db"), SqliteStore(tmp_path / "store.db")
+    await create(one)
+    await claim(other, driver="d1")
+    with pytest.raises(Busy):
+        await claim(one, driver="d2")
+    await one.close()
     await other.close()

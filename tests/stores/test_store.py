@@ -14,6 +14,7 @@ from cuebook.kernel.errors import (
     Busy,
     CuebookError,
     Fenced,
+    Leased,
     NotFound,
     Refused,
     StoreError,
@@ -22,9 +23,9 @@ from cuebook.kernel.errors import (
 )
 from cuebook.kernel.events import ArtifactMade, Checkpointed, Driven, RunFinished, RunStatus, StepStarted
 from cuebook.kernel.journal import verify
-from cuebook.kernel.ports import Batch, Store
-from cuebook.kernel.run import RunRow, Signal, StepRow
-from tests.support.programs import new_row
+from cuebook.kernel.ports import Batch, KeptRecord, Store
+from cuebook.kernel.run import Lease, RunRow, Signal, StepRow
+from tests.support.programs import eventually, new_row
 from tests.support.records import (
     ELSEWHERE,
     RecordWriter,
@@ -206,6 +207,36 @@ async def test_a_retired_driver_holds_nothing(store: Store) -> None:
     await store.retire("d1")
     assert not await store.alive("run")
     assert (await store.claim("run", "d2", 100.0)).row.driver == "d2"
+
+
+@pytest.mark.parametrize("since", ["nothing", "a signal", "a record", "a claim"])
+async def test_a_claim_sees_what_has_happened_since_the_run_was_created(since: str, store: Store) -> None:
+    writer = await create(store)
+    if since == "a signal":
+        await store.signal(Signal("run", "message", {"value": 1}, "you"))
+    if since == "a record":
+        await store.append(writer.batch(*driven()))
+    if since == "a claim":
+        await claim(store, driver="d1")
+        await store.retire("d1")
+    taken = await store.claim("run", "d2", 1.0)
+    assert taken.row == await store.run("run")
+    assert (taken.row.epoch, taken.row.status) == (2 if since == "a claim" else 1, "running")
+    assert [record.seq for record in taken.records] == await numbers(store) == [1, 2][: 2 if since == "a record" else 1]
+    assert len(taken.signals) == (since == "a signal")
+
+
+async def test_many_runs_are_created_claimed_and_released_in_the_same_commits(store: Store) -> None:
+    writers = await asyncio.gather(*(create(store, f"run{number}") for number in range(40)))
+    await store.heartbeat("d1", 0.0)
+    claims = await asyncio.gather(*(store.claim(writer.run, "d1", 0.0) for writer in writers))
+    drivers = [RecordWriter.after(taken) for taken in claims]
+    ends = [writer.batch(RunFinished("completed"), row=as_row("completed", writer.run)) for writer in drivers]
+    assert all(await asyncio.gather(*(store.release(batch, unless_news=False) for batch in ends)))
+    for row in await store.runs(limit=None):
+        assert (row.status, row.driver, row.epoch) == ("completed", "", 2)
+    with pytest.raises(Fenced):
+        await store.append(drivers[0].batch(*driven()))
 
 
 async def test_a_driver_may_claim_again_what_it_holds(store: Store) -> None:
@@ -421,6 +452,18 @@ async def test_release_gives_the_run_up(store: Store) -> None:
     assert (await store.claim("run", "d2", 0.0)).row.epoch > writer.epoch
 
 
+async def test_a_run_given_up_together_with_its_last_append_keeps_the_row_of_that_append(store: Store) -> None:
+    await create(store)
+    writer = await claim(store)
+    row = as_row("running")
+    row.step = "last"
+    appended = store.append(writer.batch(*driven(), row=row))
+    assert await store.release(writer.batch(), unless_news=False)
+    await appended
+    kept = await store.run("run")
+    assert (kept.driver, kept.step) == ("", "last")
+
+
 async def test_a_run_with_news_is_not_released(store: Store) -> None:
     await create(store)
     writer = await claim(store)
@@ -502,6 +545,41 @@ async def test_a_wait_is_decided_once(store: Store) -> None:
     assert await store.waits() == []
     with pytest.raises(NotFound):
         await store.complete_wait("nothing", {}, "me", 0.0)
+
+
+async def test_what_follows_from_a_decision_is_kept_only_with_the_one_that_counts(store: Store) -> None:
+    await create(store)
+    await store.append((await claim(store)).batch(*driven(), opened=[wait_row()]))
+    await store.complete_wait("w", {}, "you", 2.0, [KeptRecord("local", "override", "o1", {"pattern": "a"})])
+    with pytest.raises(AlreadyAnswered):
+        await store.complete_wait("w", {}, "me", 3.0, [KeptRecord("local", "override", "o2", {"pattern": "b"})])
+    assert await store.kept("local", "override") == {"o1": {"pattern": "a"}}
+
+
+async def test_a_wait_is_leased_by_one_user_under_one_claim(store: Store) -> None:
+    await create(store)
+    await store.append((await claim(store)).batch(*driven(), opened=[wait_row(), wait_row("w2", expires=50.0)]))
+    with pytest.raises(Leased, match="No one has taken"):
+        await store.complete_wait("w", {}, "you", 2.0, claim="a")
+    await store.lease_wait("w", Lease("a", "you", 2.0, 10.0), 2.0)
+    for other in (Lease("b", "you", 3.0, 10.0), Lease("a", "me", 3.0, 10.0)):
+        with pytest.raises(Leased, match="in 7 s"):
+            await store.lease_wait("w", other, 3.0)
+    renewed = await store.lease_wait("w", Lease("a", "you", 4.0, 12.0, refused=("no",)), 4.0)
+    assert renewed.lease == Lease("a", "you", 2.0, 12.0, refused=("no",))
+    taken = await store.lease_wait("w", Lease("b", "me", 12.0, 20.0, "Editor"), 12.0)
+    assert taken.lease == Lease("b", "me", 12.0, 20.0, "Editor", ("no",))
+    with pytest.raises(Leased, match="Editor has taken over"):
+        await store.complete_wait("w", {}, "you", 13.0, claim="a")
+    assert (await store.wait("w")).lease == taken.lease
+    done = await store.complete_wait("w", {"text": "x"}, "me", 30.0, claim="b")
+    assert (done.state, done.answer, done.lease) == ("answered", {"text": "x"}, taken.lease)
+    with pytest.raises(AlreadyAnswered):
+        await store.lease_wait("w", Lease("b", "me", 31.0, 40.0), 31.0)
+    with pytest.raises(WaitExpired):
+        await store.lease_wait("w2", Lease("c", "you", 51.0, 60.0), 51.0)
+    with pytest.raises(NotFound):
+        await store.lease_wait("nothing", Lease("c", "you", 1.0, 2.0), 1.0)
 
 
 async def test_an_answer_marks_the_run_for_its_driver_or_the_next_one(store: Store) -> None:
@@ -745,3 +823,106 @@ async def test_a_forgotten_decision_is_gone(store: Store) -> None:
     assert not await store.forget("a", "user", "ann")
     assert not await store.forget("b", "user", "ann")
     assert await store.kept("a", "user") == {}
+
+
+# --- slots of limits -----------------------------------------------------------------------------------------
+
+
+async def test_at_most_so_many_slots_of_a_name_are_taken(store: Store) -> None:
+    await store.heartbeat("d1", 0.0)
+    await store.heartbeat("d2", 0.0)
+    first = await store.take_slot("x", 2, "d1")
+    second = await store.take_slot("x", 2, "d2")
+    assert None not in (first, second)
+    assert first != second
+    assert await store.take_slot("x", 2, "d1") is None
+    assert await store.take_slot("x", 2, "d2") is None
+    assert await store.taken_slots("x") == 2
+    assert await store.take_slot("x", 3, "d2") is not None, "each asks with its own limit"
+    assert await store.take_slot("x", 4, "d2", 600.0) is not None
+    assert await store.taken_slots("x") == 4
+    await store.retire("d2")
+    assert await store.taken_slots("x") == 2, "what lasts is taken whatever becomes of its driver"
+    assert await store.take_slot("y", 1, "d1") is not None, "another limit has its own slots"
+
+
+async def test_a_freed_slot_can_be_taken_again(store: Store) -> None:
+    await store.heartbeat("d1", 0.0)
+    slot = await store.take_slot("x", 1, "d1")
+    assert slot is not None
+    assert await store.take_slot("x", 1, "d1") is None
+    await store.free_slot(slot)
+    await store.free_slot(slot)
+    again = await store.take_slot("x", 1, "d1")
+    assert again not in (None, slot), "an id is used once"
+    await store.free_slot(slot)
+    assert await store.take_slot("x", 1, "d1") is None, "the old id frees nothing"
+
+
+async def test_a_dead_drivers_slots_do_not_count(store: Store) -> None:
+    await store.heartbeat("d1", 0.0)
+    assert await store.take_slot("x", 1, "d1") is not None
+    await store.heartbeat("d2", 0.0)
+    assert await store.take_slot("x", 1, "d2") is None
+    await killed(store, "d1")
+    assert await store.take_slot("x", 1, "d2") is not None
+    await store.heartbeat("d1", 0.0)
+    assert await store.take_slot("x", 1, "d1") is None, "its old slot was removed"
+
+
+async def test_a_driver_elsewhere_keeps_its_slots_while_its_lease_is_valid(store: Store) -> None:
+    await beat(store, "d1", ELSEWHERE, 0.0)
+    assert await store.take_slot("x", 1, "d1") is not None
+    await store.heartbeat("d2", 0.0)
+    assert await store.take_slot("x", 1, "d2") is None
+    assert await store.take_slot("x", 1, "d2") is None
+
+
+@OBSERVED
+async def test_slots_of_a_driver_that_is_silent_for_too_long_do_not_count(store: Store) -> None:
+    watch = Watch(store)
+    await beat(store, "d1", ELSEWHERE, 0.0)
+    assert await store.take_slot("x", 1, "d1") is not None
+    await store.heartbeat("d2", 0.0)
+    taken = []
+    for _ in range(22):
+        watch.now += 0.5
+        taken.append(await store.take_slot("x", 1, "d2") is not None)
+    assert taken.index(True) > 18
+
+
+async def test_a_driver_that_leaves_frees_its_slots(store: Store) -> None:
+    await store.heartbeat("d1", 0.0)
+    await store.heartbeat("d2", 0.0)
+    assert await store.take_slot("x", 1, "d1") is not None
+    await store.retire("d1")
+    assert await store.take_slot("x", 1, "d2") is not None
+
+
+async def test_a_slot_that_lasts_counts_whatever_becomes_of_its_driver(store: Store) -> None:
+    await store.heartbeat("d1", 0.0)
+    await store.heartbeat("d2", 0.0)
+    assert await store.take_slot("x", 1, "d1", lasts=0.3) is not None
+    await store.retire("d1")
+    assert await store.take_slot("x", 1, "d2", lasts=60.0) is None
+
+    async def over() -> int | None:
+        return await store.take_slot("x", 1, "d2", lasts=60.0)
+
+    assert await eventually(over) is not None
+    assert await store.take_slot("x", 1, "d2", lasts=60.0) is None
+
+
+async def test_concurrent_takers_get_no_more_slots_than_there_are(store: Store) -> None:
+    await store.heartbeat("d1", 0.0)
+    for round in range(3):
+        taken = await asyncio.gather(*(store.take_slot(f"x{round}", 3, "d1") for _ in range(20)))
+        assert len([slot for slot in taken if slot is not None]) == 3
+
+
+async def test_text_may_be_asked_for_whether_or_not_a_store_can_send_it(store: Store) -> None:
+    await create(store)
+    before = [record async for record in store.records("run")]
+    await store.ask_for_text("run")
+    await store.ask_for_text("unknown")
+    assert [record async for record in store.records("run")] == before

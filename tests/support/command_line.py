@@ -120,6 +120,18 @@ class CommandLine:
             **more,
         )
 
+    def until(self, *args: str | Path, kill_at: Callable[[dict[str, Any]], bool]) -> bool:
+        """Kills the process at an event; False if it ended before that."""
+        process = self.begin(*args, "--events")
+        assert process.stdout is not None
+        for line in process.stdout:
+            if kill_at(json.loads(line)):
+                process.kill()
+                finished(process)
+                return True
+        finished(process)
+        return False
+
     def call(self, *args: str | Path, stdin: str | None = None) -> Ran:
         """Uses a fork if possible, which takes a fraction of the time."""
         return self.fork(*args, stdin=stdin) or self.start(*args, stdin=stdin)

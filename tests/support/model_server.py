@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -25,6 +26,12 @@ class ModelServer:
         """The request, counted from 1, whose reply stops after its first word until it is released."""
         self.drop_at: int | None = None
         """The request, counted from 1, whose reply breaks off after its first word."""
+        self.pause = 0.0
+        """Seconds between the first word of a reply and the rest."""
+        self.under_way = 0
+        self.most_under_way = 0
+        """The most requests that were answered at the same time."""
+        self._counting = threading.Lock()
         self.holding = threading.Event()
         self._release = threading.Event()
         outer = self
@@ -63,6 +70,7 @@ class ModelServer:
 
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         length = int(handler.headers["content-length"])
+        self._count(1)
         self.requests.append(json.loads(handler.rfile.read(length)))
         self.keys.append(handler.headers.get("authorization"))
         number = len(self.requests)
@@ -79,7 +87,13 @@ class ModelServer:
         except OSError:
             pass  # the client disconnected, which some tests require
 
+    def _count(self, change: int) -> None:
+        with self._counting:
+            self.under_way += change
+            self.most_under_way = max(self.most_under_way, self.under_way)
+
     def _refuse(self, handler: BaseHTTPRequestHandler, status: int) -> None:
+        self._count(-1)
         body = json.dumps({"error": {"message": "refused by the test", "code": "x"}}).encode()
         handler.send_response(status)
         handler.send_header("content-type", "application/json")
@@ -88,6 +102,7 @@ class ModelServer:
         handler.wfile.write(body)
 
     def _call(self, handler: BaseHTTPRequestHandler, reply: dict[str, Any]) -> None:
+        self._count(-1)
         self._begin(handler)
         function = {"name": reply["tool"], "arguments": json.dumps(reply["arguments"])}
         call = {"index": 0, "id": f"call_{len(self.requests)}", "type": "function", "function": function}
@@ -113,6 +128,8 @@ class ModelServer:
         if hold:
             self.holding.set()
             self._release.wait(30)
+        time.sleep(self.pause)
+        self._count(-1)  # a client that has the rest may already be sending its next request
         if drop:
             return
         if rest:

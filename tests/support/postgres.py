@@ -56,7 +56,7 @@ class Server:
         self._as_root = os.geteuid() == 0
         self._bin = self._usable(found)
         self._settings = {**_SETTINGS, **settings}
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         if self._as_root:
             if parent is not None:
@@ -146,7 +146,7 @@ class Server:
             raise RuntimeError((done.stdout + done.stderr).decode())
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

@@ -338,8 +338,12 @@ def new_row(name: str, run: str = "run") -> RunRow:
     )
 
 
-async def begin(engine: Engine, name: str, run: str = "run", settings: Settings = Settings(), **inputs: Any) -> str:
-    await engine.start(new_row(name, run), "text", inputs, settings)
+async def begin(
+    engine: Engine, name: str, run: str = "run", settings: Settings = Settings(), tenant: str = "local", **inputs: Any
+) -> str:
+    row = new_row(name, run)
+    row.tenant = tenant
+    await engine.start(row, "text", inputs, settings)
     return run
 
 
@@ -347,8 +351,8 @@ def engine_on(store: Store, folder: Path, **tools: Any) -> Engine:
     return Engine(store, program_of, performers(folder, **tools), listen_every=0.02)
 
 
-def service_on(store: Store, folder: Path, **tools: Any) -> Service:
-    return Service(store, performers(folder, **tools), programs=program_of, listen_every=0.02)
+def service_on(store: Store, folder: Path, tenant_runs: int | None = None, **tools: Any) -> Service:
+    return Service(store, performers(folder, **tools), programs=program_of, tenant_runs=tenant_runs, listen_every=0.02)
 
 
 def lines(folder: Path, name: str = "lines") -> list[str]:

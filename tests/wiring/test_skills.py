@@ -15,11 +15,13 @@ import pytest
 from cuebook.config import config_folder, load
 from cuebook.dialects.playbook import Playbook
 from cuebook.kernel.context import ToolCall
+from cuebook.kernel.conversation.subagents import TASK
 from cuebook.kernel.effects import CallTool, Effect, Program, ReadSource, ServerSpec
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import Warned
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.run import RunRow, Settings
+from cuebook.kernel.tool_names import BUILT_IN
 from cuebook.service.service import Service
 from cuebook.stores.sqlite import SqliteStore
 from cuebook.testing import Says, ScriptedModel
@@ -274,8 +276,7 @@ class WorkflowRun:
 
     def offered(self, turn: int) -> set[str]:
         """The tools that a model was shown, without the built-in ones."""
-        built_in = {"Read", "Write", "Edit", "Glob", "Grep", "Bash", "WebFetch", "WebSearch"}
-        return {tool.name for tool in self.model.requests[turn].tools} - built_in
+        return {tool.name for tool in self.model.requests[turn].tools} - {*BUILT_IN, TASK}
 
 
 def calls(name: str, **arguments: Any) -> Says:

@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cuebook.config import tools
 from cuebook.config.providers import Provider, check_choice, read_providers
-from cuebook.config.settings import ENVIRONMENT, KINDS, checked
+from cuebook.config.settings import ENVIRONMENT, HANDLES, KINDS, checked
 from cuebook.config.source import DEFAULT, ConfigFile, Origin, Setting
 from cuebook.config.tools import Reach, Search, SkillSettings, ToolServer
 from cuebook.kernel.errors import BadInput
@@ -18,12 +18,20 @@ from cuebook.kernel.run import Budget
 from cuebook.kernel.tool_names import confused
 from cuebook.system.folders import FILE, config_folder, data_folder, lies_in, project_file, working_folder
 
+if TYPE_CHECKING:
+    from cuebook.config.agents import AgentSettings
+
 _BUILT_IN: dict[str, Any] = {
     "synchronous": "FULL",
     "pause_expiry": 24 * 3600.0,
     "sandbox": "auto",
     "pass_env": (),
     "serve.folders": (),
+    "worker.at_once": 20,
+    "worker.drain": 25.0,
+    "host.lease": 600.0,
+    "temporal.namespace": "default",
+    "temporal.queue": "cuebook",
     "limits.seconds": 60.0,
     "limits.max_seconds": 300.0,
     "limits.output": 32_768,
@@ -34,6 +42,8 @@ _BUILT_IN: dict[str, Any] = {
     "limits.processes": 128,
 }
 """Default values. Values that depend on the folder are added once it is known."""
+_FLAGS = {"temporal.address": "--temporal", "temporal.namespace": "--namespace", "temporal.queue": "--queue"}
+"""Flags that are not called like their setting."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +75,15 @@ def load(
     *,
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    refused: list[BadInput] | None = None,
 ) -> Config:
-    """Reads every source. A flag whose value is None was not set. Creates nothing."""
+    """Reads every source. A flag whose value is None was not set. Creates nothing.
+
+    With `refused`, an invalid handle of a secret is left out and its error is added there, instead of being raised.
+    """
     environ = os.environ if environ is None else environ
     folder = working_folder() if folder is None else folder
-    layers = _Layers({name: Setting(_BUILT_IN.get(name), DEFAULT) for name in KINDS})
+    layers = _Layers({name: Setting(_BUILT_IN.get(name), DEFAULT) for name in KINDS}, refused)
     values = layers.values
     values["store"] = Setting(data_folder(environ) / "cuebook.db", DEFAULT)
 
@@ -82,11 +96,10 @@ def load(
     for name, variable in ENVIRONMENT.items():
         given = environ.get(variable, "")
         if given.strip():
-            values[name] = Setting(checked(name, given, variable), Origin(variable))
+            values[name] = Setting(layers.checked(name, given, variable), Origin(variable))
     for name, given in (flags or {}).items():
         if given is not None:
-            flag = "--" + name.replace(".", "-").replace("_", "-")
-            values[name] = Setting(_public(checked(name, given, flag), flag), Origin(flag))
+            values[name] = checked_flag(name, given)
     around = projects.parent if projects is not None else folder
     if values["workspace"].value is None:
         values["workspace"] = Setting(around, DEFAULT)
@@ -98,9 +111,15 @@ def load(
     return Config(values, layers.providers, layers.reach, users, projects, folder)
 
 
+def checked_flag(name: str, given: Any) -> Setting:
+    """The value of a setting that was passed as a flag. Raises `BadInput` if it is unsuitable or holds a password."""
+    flag = _FLAGS.get(name, "--" + name.removeprefix("worker.").replace(".", "-").replace("_", "-"))
+    return Setting(_public(checked(name, given, flag), flag), Origin(flag))
+
+
 def _public(value: Any, where: str) -> Any:
     """A value that others may see, on a command line or in a file, must not hold a password."""
-    if getattr(value, "password", ""):
+    if getattr(value, "secrets", None):
         raise BadInput(
             f"{where}: the URL of the store contains a password, which others could read there.",
             fix="Leave it out, and set store_password to a secret's handle, or PGPASSWORD or PGPASSFILE.",
@@ -125,11 +144,23 @@ def _check_most(values: Mapping[str, Setting], name: str, most: str) -> None:
 
 # --- files -------------------------------------------------------------------------------------------------
 
-_GUARDED = ("store", "store_password", "signing_key", "rate_limit", "prices", "sandbox", "workspace", "pass_env")
+_GUARDED = (
+    "store",
+    "store_password",
+    "signing_key",
+    "rate_limit",
+    "prices",
+    "sandbox",
+    "workspace",
+    "workspace_label",
+    "pass_env",
+)
 """Settings that a project file cannot change. The file may come with a clone, so it must not weaken the user's
 protection, choose a store with its own approvals, or set prices.
 """
-_REACH = ("mcp", "tools", "search", "skills")
+_TABLES = ("budget", "limits", "serve", "worker", "temporal")
+"""Tables of settings."""
+_REACH = ("mcp", "tools", "search", "skills", "agents")
 """Tables that define what playbooks may access."""
 
 
@@ -138,15 +169,26 @@ class _Layers:
     """Collects the values from each file in turn. A project file may set fewer settings than the user's own file."""
 
     values: dict[str, Setting]
+    refused: list[BadInput] | None = None
     providers: dict[str, Provider] = field(default_factory=dict)
     servers: dict[str, ToolServer] = field(default_factory=dict)
     functions: dict[str, str] = field(default_factory=dict)
     search: Search | None = None
     skills: dict[str, SkillSettings] = field(default_factory=dict)
+    agents: dict[str, AgentSettings] = field(default_factory=dict)
 
     @property
     def reach(self) -> Reach:
-        return Reach(self.servers, self.functions, self.search, self.skills)
+        return Reach(self.servers, self.functions, self.search, self.skills, self.agents)
+
+    def checked(self, name: str, given: Any, where: str) -> Any:
+        try:
+            return checked(name, given, where)
+        except BadInput as error:
+            if self.refused is None or name not in HANDLES:
+                raise
+            self.refused.append(error)
+            return None
 
     def add(self, file: ConfigFile) -> None:
         if file.shared:
@@ -156,7 +198,7 @@ class _Layers:
                 read_providers(file, given, self.providers)
             elif name in _REACH:
                 self._reach(file, name, file.table(name, given))
-            elif name in ("budget", "limits", "serve"):
+            elif name in _TABLES:
                 for part, amount in file.table(name, given).items():
                     self._value(file, f"{name}.{part}", amount)
             else:
@@ -166,12 +208,12 @@ class _Layers:
         if name not in KINDS:
             raise file.unknown(name, [*KINDS, "providers", *_REACH])
         origin = file.origin(name)
-        if file.shared and (name in _GUARDED or name.startswith("limits.")):
+        if file.shared and (name in _GUARDED or name.startswith(("limits.", "worker.", "temporal."))):
             raise BadInput(
                 f"{origin}: a project file may not set '{name}'.",
                 fix=f"Set it in your own {FILE}, in {ENVIRONMENT[name]}, or leave it out.",
             )
-        value = _public(checked(name, given, str(origin)), str(origin))
+        value = _public(self.checked(name, given, str(origin)), str(origin))
         if isinstance(value, Path):
             value = _placed(file, name, value, origin)
         elif name == "serve.folders":
@@ -195,6 +237,11 @@ class _Layers:
             fields, where = file.table(dotted, value), str(file.origin(dotted))
             if name == "skills":
                 self.skills[one] = tools.skill(one, fields, where, refuse, shared=file.shared)
+                continue
+            if name == "agents":
+                from cuebook.config import agents  # most files have none
+
+                self.agents[one] = agents.agent(one, fields, where, refuse, shared=file.shared)
                 continue
             made = tools.server(one, fields, where, refuse, shared=file.shared)
             if file.shared and not lies_in(file.path.parent / made.cwd, file.path.parent):

@@ -6,20 +6,25 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
 from cuebook.formats.duration import EXPECTED, seconds_of
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.model_names import chain
+from cuebook.kernel.run import Effort
 
 if TYPE_CHECKING:
     from cuebook.formats.database_url import DatabaseUrl
 
 SANDBOXES = ("auto", "landlock", "bubblewrap", "none")
+LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+"""The label of a workspace. It never looks like a path."""
+_ADDRESS = re.compile(r"[^\s/@:]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}", re.ASCII)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 """The name of an environment variable."""
-
+_HANDLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|keyring:\S.*|file:~?/.+", re.ASCII)
 
 _RATE = re.compile(r"([1-9]\d{0,5})\s*(?:/|per)\s*(minute|hour|day)", re.ASCII)
 _SECONDS = {"minute": 60.0, "hour": 3600.0, "day": 86400.0}
@@ -54,9 +59,17 @@ def _text(value: Any) -> str:
 
 def _model(value: Any) -> str:
     name = _text(value)
-    if "/" in name and not all(name.partition("/")[::2]):
-        raise _Unfit("must be the name of a model, such as openai/gpt-5 or local")
+    for one in chain(name):
+        if not one or ("/" in one and not all(one.partition("/")[::2])):
+            raise _Unfit("must be the name of a model, such as openai/gpt-5 or local, or several: `a, then b`")
     return name
+
+
+def _effort(value: Any) -> str:
+    effort = _text(value).lower()
+    if effort not in get_args(Effort):
+        raise _Unfit(f"must be one of {', '.join(get_args(Effort))}")
+    return effort
 
 
 def _path(value: Any) -> Path:
@@ -64,11 +77,25 @@ def _path(value: Any) -> Path:
 
 
 def _store(value: Any) -> Path | DatabaseUrl:
-    if "://" not in str(value):
-        return _path(value)
-    from cuebook.formats.database_url import DatabaseUrl
+    from cuebook.formats.database_url import DatabaseUrl, check_file
 
-    return DatabaseUrl(str(value))
+    if isinstance(value, list | dict):  # it may contain a password, so it is not repeated
+        raise BadInput("store must be a string.", fix="Correct or remove it.")
+    text = _text(value)
+    if "://" in text:
+        return DatabaseUrl(text)
+    check_file(text)
+    return _path(text)
+
+
+def _handle(value: Any) -> str:
+    handle = value.strip() if isinstance(value, str) else ""
+    if not _HANDLE.fullmatch(handle):
+        raise BadInput(
+            "expected the handle of a secret, such as env:NAME; the value itself does not belong here.",
+            fix="Write env:NAME, keyring:NAME or file:/PATH, and store the value there.",
+        )
+    return handle
 
 
 def _whole(value: Any) -> int:
@@ -94,6 +121,27 @@ def _amount(value: Any) -> float:
     if number < 0:
         raise _Unfit("must not be negative")
     return float(number)
+
+
+def _label(value: Any) -> str:
+    name = _text(value)
+    if not LABEL.fullmatch(name):
+        raise _Unfit("must be a name of letters, digits, dots, dashes and underscores, such as shop-repo")
+    return name
+
+
+def _address(value: Any) -> str:
+    address = _text(value)
+    if not _ADDRESS.fullmatch(address):
+        raise _Unfit("must be HOST:PORT, such as temporal.example.com:7233")
+    return address
+
+
+def _switch(value: Any) -> bool:
+    chosen = {"true": True, "false": False}.get(str(value).strip().lower())
+    if chosen is None:
+        raise _Unfit("must be true or false")
+    return chosen
 
 
 def _temperature(value: Any) -> float:
@@ -166,16 +214,29 @@ def _folders(value: Any) -> tuple[Path, ...]:
 KINDS: dict[str, Callable[[Any], Any]] = {
     "model": _model,
     "store": _store,
-    "store_password": _text,
-    "signing_key": _text,
+    "store_password": _handle,
+    "signing_key": _handle,
     "synchronous": _synchronous,
     "max_tokens": _whole,
     "temperature": _temperature,
+    "effort": _effort,
     "pause_expiry": _duration,
     "rate_limit": _rate,
     "prices": _path,
     "sandbox": _sandbox,
     "workspace": _path,
+    "workspace_label": _label,
+    "worker.at_once": _whole,
+    "worker.drain": _amount,
+    "host.lease": _amount,
+    "temporal.address": _address,
+    "temporal.namespace": _text,
+    "temporal.queue": _text,
+    "temporal.api_key": _handle,
+    "temporal.tls": _switch,
+    "temporal.tls_ca": _path,
+    "temporal.tls_cert": _path,
+    "temporal.tls_key": _path,
     "prompts": _path,
     "playbooks": _path,
     "pass_env": _names,
@@ -187,6 +248,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "limits.memory": _size,
     "limits.processes": _whole,
     "limits.reply": _size,
+    "limits.tenant_runs": _whole,
     "budget.money": _amount,
     "budget.tokens": _whole,
     "budget.seconds": _amount,
@@ -195,6 +257,8 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 }
 """Every setting, with the function that checks its value."""
 
+HANDLES = tuple(name for name, kind in KINDS.items() if kind is _handle)
+"""Settings that are handles of secrets."""
 ENVIRONMENT = {name: f"CUEBOOK_{name.replace('.', '_').upper()}" for name in KINDS}
 
 

@@ -9,11 +9,15 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import EVERYWHERE
 from cuebook.kernel.tool_names import HOW_NAMED, SERVER_NAME
+
+if TYPE_CHECKING:
+    from cuebook.config.agents import AgentSettings
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
@@ -40,8 +44,8 @@ class ToolServer:
     secret_headers: Mapping[str, str] = field(default_factory=dict)
     trusted: bool = False
     """Whether its claims about its own tools, such as being read-only, are trusted."""
-    network: bool = False
-    """Whether its command may use the network."""
+    network: tuple[str, ...] = ()
+    """The hosts that its command may reach; `EVERYWHERE` for `true`."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ class Reach:
     """Python tools: `module:function` by name."""
     search: Search | None = None
     skills: Mapping[str, SkillSettings] = field(default_factory=dict)
+    agents: Mapping[str, AgentSettings] = field(default_factory=dict)
 
 
 Refuse = Callable[[str, str, str], BadInput]
@@ -81,19 +86,17 @@ def server(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, s
     if not SERVER_NAME.fullmatch(name):
         raise refuse(dotted, f"'{name}' is not a valid tool server name.", HOW_NAMED)
     kinds: dict[str, Callable[[str, Any, Refuse], Any]] = {
-        "command": _words,
+        "command": words,
         "cwd": _text,
-        "env": _texts,
-        "secret_env": _handles,
+        "env": texts,
+        "secret_env": handles,
         "url": _address,
-        "headers": _texts,
-        "secret_headers": _handles,
+        "headers": texts,
+        "secret_headers": handles,
         "trusted": _flag,
-        "network": _flag,
+        "network": _network,
     }
-    made = {
-        part: _known(dotted, part, kinds, refuse)(f"{dotted}.{part}", value, refuse) for part, value in table.items()
-    }
+    made = fields(dotted, table, kinds, refuse)
     if bool(made.get("command")) == bool(made.get("url")):
         raise refuse(
             dotted, "A tool server needs either a command or a url.", 'For example: command = ["my-server", "--stdio"].'
@@ -133,9 +136,7 @@ def search(table: Mapping[str, Any], refuse: Refuse, *, shared: bool) -> Search:
     if shared:
         raise refuse("search", "A project file may not configure web search.", "Move it to your own cuebook.toml.")
     kinds: dict[str, Callable[[str, Any, Refuse], Any]] = {"provider": _text, "url": _address, "key": _handle}
-    made = {
-        part: _known("search", part, kinds, refuse)(f"search.{part}", value, refuse) for part, value in table.items()
-    }
+    made = fields("search", table, kinds, refuse)
     if made.get("provider") not in SEARCHES:
         raise refuse("search.provider", f"search.provider must be one of {', '.join(SEARCHES)}.", "Correct it.")
     if made["provider"] == "searxng" and not made.get("url"):
@@ -159,12 +160,17 @@ def skill(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, sh
     return SkillSettings(values, where)
 
 
-def _known(table: str, part: str, kinds: Mapping[str, Any], refuse: Refuse) -> Any:
-    if part not in kinds:
-        raise refuse(
-            f"{table}.{part}", f"there is no setting '{table}.{part}'.", f"Known settings: {', '.join(kinds)}."
-        )
-    return kinds[part]
+def fields(
+    dotted: str, table: Mapping[str, Any], kinds: Mapping[str, Callable[[str, Any, Refuse], Any]], refuse: Refuse
+) -> dict[str, Any]:
+    """The settings of a table, each converted by the function for its name."""
+    made = {}
+    for part, value in table.items():
+        name = f"{dotted}.{part}"
+        if part not in kinds:
+            raise refuse(name, f"there is no setting '{name}'.", f"Known settings: {', '.join(kinds)}.")
+        made[part] = kinds[part](name, value, refuse)
+    return made
 
 
 def _text(name: str, value: Any, refuse: Refuse) -> str:
@@ -179,13 +185,26 @@ def _flag(name: str, value: Any, refuse: Refuse) -> bool:
     return value
 
 
-def _words(name: str, value: Any, refuse: Refuse) -> tuple[str, ...]:
+def _network(name: str, value: Any, refuse: Refuse) -> tuple[str, ...]:
+    from cuebook.formats.addresses import BadHost, parse_place
+
+    if isinstance(value, bool):
+        return EVERYWHERE if value else ()
+    if not isinstance(value, list) or not all(isinstance(host, str) for host in value):
+        raise refuse(name, f"{name} must be true, false or a list of hosts.", 'For example: ["api.github.com"].')
+    try:
+        return tuple(str(parse_place(host)) for host in value)
+    except BadHost as bad:
+        raise refuse(name, bad.message, bad.fix) from None
+
+
+def words(name: str, value: Any, refuse: Refuse) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(word, str) and word for word in value):
         raise refuse(name, f"{name} must be a list of strings.", 'For example: ["my-server", "--stdio"].')
     return tuple(value)
 
 
-def _texts(name: str, value: Any, refuse: Refuse) -> dict[str, str]:
+def texts(name: str, value: Any, refuse: Refuse) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise refuse(name, f"{name} must be a table of strings.", 'For example: { NAME = "value" }.')
     return dict(value)
@@ -201,7 +220,7 @@ def _handle(name: str, value: Any, refuse: Refuse) -> str:
     return value
 
 
-def _handles(name: str, value: Any, refuse: Refuse) -> dict[str, str]:
+def handles(name: str, value: Any, refuse: Refuse) -> dict[str, str]:
     if not isinstance(value, dict):
         raise refuse(name, f"{name} must be a table.", 'For example: { TOKEN = "env:MY_TOKEN" }.')
     return {key: _handle(f"{name}.{key}", handle, refuse) for key, handle in value.items()}

@@ -164,6 +164,11 @@ class Document:
         return tuple(dict.fromkeys(step.label for step in self.every_step))
 
     @property
+    def own_worktree(self) -> bool:
+        """Whether its runs work in a git worktree of their own."""
+        return False
+
+    @property
     def warnings(self) -> tuple[Problem, ...]:
         """Warnings from the parser."""
         return ()
@@ -182,6 +187,11 @@ class Document:
     def asks_model(self) -> bool:
         """Whether a run may call any model, including models that the playbook names."""
         return True
+
+    @property
+    def admits_agents(self) -> bool:
+        """Whether coding agents, which act on their own, may answer instead of models."""
+        return False
 
     @property
     def stays_open(self) -> bool:
@@ -417,6 +427,10 @@ class Dialect(ABC):
 
     def unfit(self, document: Any, options: Mapping[str, Any]) -> tuple[Problem, ...]:
         """The problems that prevent a run with these options. Raises `BadInput` for options that never work."""
+        return ()
+
+    def needed_options(self, document: Any) -> tuple[Option, ...]:
+        """The switches without which no run can start, although the document is valid."""
         return ()
 
     def takes(self, document: Any, name: str) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, TypeVar
 
 import msgspec
 
-from cuebook.kernel.effects import All, AskModel, Program
+from cuebook.kernel.conversation.subagents import Spending, spending_of
+from cuebook.kernel.effects import All, AskModel, Branch, Effect, Program
 from cuebook.kernel.outcomes import EffectFailed, Failed, Reply
 
 T = TypeVar("T")
@@ -52,31 +54,56 @@ class Spent(msgspec.Struct):
     money: float = 0.0
     unknown: bool = False
     """Whether the cost of any call is unknown."""
+    last_tokens: int = 0
+    last_money: float = 0.0
+    """The last call alone."""
 
     def add(self, reply: Reply) -> None:
-        self.tokens += reply.usage.input + reply.usage.output
-        self.money += reply.usage.cost or 0.0
+        self.last_tokens, self.last_money = reply.usage.input + reply.usage.output, reply.usage.cost or 0.0
+        self.tokens += self.last_tokens
+        self.money += self.last_money
         self.unknown = self.unknown or reply.usage.cost is None
+
+    def add_report(self, spending: Spending) -> None:
+        self.tokens += spending.tokens
+        self.money += spending.money
+        self.unknown = self.unknown or spending.unknown
 
 
 Over = Callable[[Spent, AskModel], Failed | None]
 """The failure that replaces a model call, or None if the call is allowed."""
 
 
-def limited(program: Program[T], over: Over) -> Program[T]:
-    """Runs a program whose model calls fail once `over` returns a failure. A call in progress is not interrupted."""
-    spent = Spent()
+def limited(program: Program[T], over: Over, begun: Spent | None = None) -> Program[T]:
+    """Runs a program whose model calls fail once `over` returns a failure. A call in progress is not interrupted.
+
+    A branch counts from what was spent when it began, so that its path does not depend on its siblings. What a sub-agent
+    has spent counts once it has finished.
+    """
+    spent = Spent() if begun is None else copy(begun)
 
     def before(asked: Any) -> Any:
         reasons = (over(spent, ask) for ask in _asks(asked))
-        return next((reason for reason in reasons if reason is not None), asked)
+        reason = next((reason for reason in reasons if reason is not None), None)
+        if reason is not None or not isinstance(asked, All):
+            return asked if reason is None else reason
+        return All(tuple(_limited_branch(one, over, spent) for one in asked.branches))
 
     def after(asked: Any, outcome: Any) -> None:
         for one in outcome if isinstance(outcome, tuple) else (outcome,):
             if isinstance(one, Reply):
                 spent.add(one)
+            elif (spending := spending_of(one)) is not None:
+                spent.add_report(spending)
 
     return intercepted(program, before, after)
+
+
+def _limited_branch(branch: Effect | Branch, over: Over, spent: Spent) -> Effect | Branch:
+    if not isinstance(branch, Branch):
+        return branch
+    start, begun = branch.start, copy(spent)
+    return Branch(lambda state: limited(start(state), over, begun))
 
 
 def _asks(asked: Any) -> list[AskModel]:

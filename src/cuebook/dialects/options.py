@@ -14,6 +14,7 @@ from cuebook.kernel.effects import All, AskHuman, Branch, Program
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import Warned
 from cuebook.kernel.outcomes import Failed, Reply
+from cuebook.kernel.run import WORKTREE
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -28,7 +29,9 @@ class Option(msgspec.Struct, frozen=True):
 STRICT = Option("strict", "Fail the run on any warning.")
 STOP_ON_NO = Option("stop_on_no", "Stop the run if a confirmation is answered with no.")
 
-COMMON = (STRICT, STOP_ON_NO)
+OWN_WORKTREE = Option(WORKTREE, "Work in a git worktree of its own; merge the changes back after an approval.")
+
+COMMON = (STRICT, STOP_ON_NO, OWN_WORKTREE)
 
 _LONGEST = 4_096
 """The maximum length of a text option."""
@@ -77,9 +80,9 @@ def _expected(option: Option) -> str:
 
 def with_options(start: Callable[[Any], Program[Any]], options: Mapping[str, Any]) -> Callable[[Any], Program[Any]]:
     """The start function of a program with the common options applied."""
-    if not any(options.get(option.name) for option in COMMON):
-        return start
-    return lambda state: _with_options(start(state), options)
+    if options.get(STRICT.name) or options.get(STOP_ON_NO.name):
+        return lambda state: _with_options(start(state), options)
+    return start
 
 
 def _with_options(program: Program[Any], options: Mapping[str, Any]) -> Program[Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from cuebook.kernel.context import Context, Text
 from cuebook.kernel.effects import Effect
 from cuebook.kernel.ports import Action, Description, Limits
 
@@ -78,13 +79,22 @@ def digest(effect: Effect, description: Description, limits: Limits) -> str:
     """The digest of everything that an approval covers. Secrets are included by handle, never by value."""
     return _hash(
         {
-            "effect": msgspec.to_builtins(effect, enc_hook=str),
+            "effect": msgspec.to_builtins(effect, enc_hook=_stable),
             "actions": [_action(action) for action in description.actions],
             "preview": description.preview,
             "bound": description.bound,
             "limits": msgspec.to_builtins(limits),
         }
     )
+
+
+def _stable(value: Any) -> str:
+    """The same for the same value in every process: an approval is compared with what a later process describes."""
+    if isinstance(value, Context):
+        return value.digest
+    if isinstance(value, Text):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} has no digest")
 
 
 def trust_digest(subject: str, seen: str) -> str:

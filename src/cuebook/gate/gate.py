@@ -6,11 +6,12 @@ what the user has approved into one ruling. It does not perform the effect.
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -31,6 +32,7 @@ from cuebook.kernel.effects import (
     Acting,
     AskApproval,
     AskModel,
+    CallTool,
     Effect,
     RunCommand,
     RunPlaybook,
@@ -41,6 +43,7 @@ from cuebook.kernel.effects import (
     SendHttp,
 )
 from cuebook.kernel.errors import Elsewhere
+from cuebook.kernel.model_names import chain
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import (
     Action,
@@ -56,11 +59,20 @@ from cuebook.kernel.ports import (
 )
 from cuebook.kernel.run import RunRow, Settings
 
+if TYPE_CHECKING:
+    from cuebook.gate.offers import Offers
+
 NETWORK = Action("tool", "network")
-"""The action of a command that needs the network; for an approved tool server it counts as read-only."""
+"""The action of a process that needs the network. It counts as read-only where its hosts are listed, or where it was
+approved with a tool server."""
 
 INWARD: tuple[type[Effect], ...] = (Send, RunPython, RunPlaybook)
 """Effects that stay within Cuebook: the effects of a child run are examined one by one."""
+
+
+def revoked_in(run: str) -> str:
+    """The kind of the records that say which overrides of a run were revoked."""
+    return f"revoked {run}"
 
 
 class Kept(Protocol):
@@ -83,9 +95,11 @@ class Gate:
         *,
         redactor: Redactor,
         ceilings: Ceilings = Ceilings(),
-        workspace: str = "",
+        workspaces: Sequence[str] = (),
+        confined: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`confined` says whether commands run in a sandbox."""
         self._performers = describers
         # Checking a performer against a protocol is slow and the result never changes, so it is cached.
         self._describers: dict[type[Effect], Describer | None] = {}
@@ -95,8 +109,9 @@ class Gate:
         self._vault = vault
         self._masked = redactor.value
         self._ceilings = ceilings
-        self._workspace = workspace
+        self._workspaces = workspaces
         """The real path of the folder that commands and file tools are confined to."""
+        self._confined = confined
         self._clock = clock
         self._snapshots: dict[str, Policy] = {}
 
@@ -130,16 +145,17 @@ class Gate:
         uses = await self._uses(effect, case.run.tenant)
         secret = tuple(Action("secret", use.handle) for use in uses)
         if not isinstance(effect, AskModel):  # a model is the same in every folder
-            self.check_place(case.run.id, case.settings.workspace)
+            self.check_place(case.run)
         actions = tuple(self._canonical(action) for action in description.actions)
         ruling = decide_all((*actions, *secret), policies)
         # Overrides matter only where approval would be required, and a command has no further actions while it runs.
         settled = ruling.decision != "ask" and isinstance(effect, RunCommand)
-        overrides = [] if settled else await self._overrides(case.run, policies)
+        overrides = [] if settled else await self._overrides(case, policies)
         if overrides:
             ruling = decide_all((*actions, *secret), policies, overrides, self._clock())
         networked = any((action.domain, action.target) == (NETWORK.domain, NETWORK.target) for action in actions)
-        if networked and denies_network(policies):
+        listed = any(action.domain == "egress" for action in actions)  # then there is a ruling on each host
+        if networked and not listed and denies_network(policies):
             return Failed(
                 "forbidden",
                 f"{approvals.one_line(description.summary)}: it needs the network, and the policy denies all network access.",
@@ -156,7 +172,12 @@ class Gate:
         if needed is not None:
             return needed
         why = _why(wanted[0], effect, ruling, policies)
-        asks = (ruling.decision == "ask" and not description.harmless) or bool(why)
+        permitted = False
+        if isinstance(effect, CallTool) and effect.granted:
+            from cuebook.gate.permissions import is_permitted  # only coding agents have permissions
+
+            permitted = ruling.decision == "ask" and is_permitted(effect, ruling)
+        asks = (ruling.decision == "ask" and not description.harmless and not permitted) or bool(why)
         if asks and outliner is not None:
             description = await self._described(effect, case.settings)
             if isinstance(description, Failed):
@@ -166,10 +187,12 @@ class Gate:
         digest = approvals.digest(effect, description, limits) if asks or case.granted else ""
         approved = digest in case.granted
         if asks and not approved:
-            always = () if why else self._always((*actions, *secret), ruling, policies, overrides)
-            return self._approval(description, ruling, digest, wanted, why, case, policies, always)
+            from cuebook.gate.offers import offers
+
+            found = offers((*actions, *secret), ruling, policies, overrides, self._clock(), why)
+            return self._approval(description, ruling, digest, wanted, why, case, policies, found)
         return Admitted(
-            permits=_Permits(description, policies, overrides, self._clock, approved),
+            permits=_Permits(description, policies, overrides, self._clock, approved or permitted),
             secrets=lambda: self._vault.resolve_uses(uses),
             limits=limits,
             ruling=_recorded(ruling, digest if approved else ""),
@@ -201,12 +224,15 @@ class Gate:
         fixes = dict.fromkeys(problem.fix for problem in lacking.values())
         return Failed(first.code, " ".join(lacking), fix=" ".join(fixes))
 
-    def check_place(self, run: str, workspace: str) -> None:
-        if workspace and self._workspace and workspace != self._workspace:
-            raise Elsewhere(
-                f"Run {run} belongs to {workspace}, but this is {self._workspace}.",
-                fix=f"The decision is saved. Resume the run there: `cd {shlex.quote(workspace)} && cuebook resume {run}`.",
-            )
+    def check_place(self, run: RunRow) -> None:
+        if not run.workspace or not self._workspaces or run.workspace in self._workspaces:
+            return
+        there = f"cd {shlex.quote(run.workspace)} && " if os.path.isabs(run.workspace) else ""
+        raise Elsewhere(
+            f"Run {run.id} belongs to {run.workspace}, but this is {self._workspaces[0]}.",
+            fix=f"The decision is saved. Resume the run there: `{there}cuebook resume {run.id}`;"
+            f" if the folder has moved: `cuebook resume {run.id} --workspace FOLDER`.",
+        )
 
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
         await self._remember(run.tenant, trust, by)
@@ -261,7 +287,7 @@ class Gate:
             return await describer.describe(effect, settings)
         if isinstance(effect, AskModel):
             model = settings.asked(effect.model)
-            return Description((Action("model", model, reads_only=True),), f"Ask {model}")
+            return Description(tuple(Action("model", one, reads_only=True) for one in chain(model)), f"Ask {model}")
         if isinstance(effect, Acting) and effect.secrets:
             return Failed(
                 "secret_misplaced",
@@ -307,15 +333,27 @@ class Gate:
         if known is None:
             if len(self._snapshots) > 100:
                 self._snapshots.clear()
-            known = self._snapshots[snapshot] = Policy.from_snapshot(snapshot)
+            known = Policy.from_snapshot(snapshot)
+            known = self._snapshots[snapshot] = known if self._confined else _unconfined(known)
+        chosen = tuple(layer for layer in known.layers if layer.whose == "run")
+        if chosen:  # otherwise today's policy would ask about everything that was chosen for the run
+            today = Policy((*today.layers, *chosen))
         if known != today:
             return (known, today)
         self._snapshots[snapshot] = today  # identical objects compare faster next time
         return (today,)
 
-    async def _overrides(self, run: RunRow, policies: Sequence[Policy]) -> list[Override]:
+    async def _overrides(self, case: Case, policies: Sequence[Policy]) -> list[Override]:
         """The overrides that apply. If someone else must approve, the owner's own overrides do not."""
+        run = case.run
         found = [msgspec.convert(body, Override) for body in (await self._kept.kept(run.tenant, "override")).values()]
+        if case.overrides:
+            revoked = await self._kept.kept(run.tenant, revoked_in(run.id))
+            found += [
+                Override(one.id, one.domain, one.pattern, one.by, one.created, tenant=run.tenant, run=run.id)  # type: ignore[arg-type]
+                for one in case.overrides
+                if one.id not in revoked
+            ]
         if found and approvals_of(policies).different_person:
             return [override for override in found if override.by != run.owner]
         return found
@@ -339,6 +377,7 @@ class Gate:
                 "preview": approvals.preview(parts),
                 "requester": case.run.owner,
                 "about": trust.subject,
+                "once_only": "the approval is remembered until it changes",
                 **terms.details,
             }
             whole = approvals.whole(parts)
@@ -358,7 +397,7 @@ class Gate:
         why: str,
         case: Case,
         policies: Sequence[Policy],
-        always: Sequence[tuple[str, str]],
+        found: Offers,
     ) -> Needed:
         words, purpose = wanted
         summary = approvals.one_line(self._masked(description.summary))
@@ -375,7 +414,9 @@ class Gate:
             "suggestions": [
                 [reason.action.domain, pattern] for reason in asks for pattern in _suggested(reason.action)
             ],
-            "always": [list(one) for one in always],
+            "always": [list(one) for one in found.patterns[0]] if found.patterns and not terms.details else [],
+            "offers": [[list(one) for one in patterns] for patterns in found.patterns],
+            **({"once_only": found.once_only} if found.once_only else {}),
             **terms.details,
         }
         prompt = summary  # without a question mark, which could be mistaken for part of a command or a URL
@@ -384,19 +425,11 @@ class Gate:
         whole = approvals.whole(parts)
         return Needed(prompt, digest, details, terms.seconds, terms.on_expiry, whole=whole)
 
-    def _always(
-        self, actions: Sequence[Action], ruling: Ruling, policies: Sequence[Policy], overrides: Sequence[Override]
-    ) -> tuple[tuple[str, str], ...]:
-        """The overrides, by domain and pattern, that together with existing overrides would allow exactly these actions;
-        empty if there are none.
-        """
-        asked = dict.fromkeys(reason.action for reason in ruling.reasons if reason.decision == "ask")
-        found = [(action.domain, pattern) for action in asked for pattern in _suggested(action)[:1]]
-        made = [Override("", domain, pattern, "", self._clock()) for domain, pattern in found]
-        if approvals_of(policies).different_person:
-            return ()  # approval would still be required
-        settled = decide_all(actions, policies, [*overrides, *made], self._clock()).decision == "allow"
-        return tuple(found) if settled else ()
+
+def _unconfined(policy: Policy) -> Policy:
+    from cuebook.gate.policy.presets import unconfined
+
+    return unconfined(policy)
 
 
 class _Terms(msgspec.Struct, frozen=True):

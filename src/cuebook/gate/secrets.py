@@ -270,7 +270,7 @@ class Vault:
         return found
 
     def _in_environment(self, name: str) -> str | SecretProblem:
-        return self._environ.get(name) or _not_set(name)
+        return _without_newline(self._environ.get(name, "")) or _not_set(name)
 
     def _in_keyring(self, name: str) -> str | SecretProblem:
         try:
@@ -299,6 +299,13 @@ def _no_file(path: str) -> SecretMissing:
     return SecretMissing(f"The secret file:{path} has no value: there is no such file.", fix="Check the path.")
 
 
+def _without_newline(text: str) -> str:
+    """A secret that was written to a file, by an editor or `echo`, ends with a newline that is not part of it. Kubernetes makes
+    such files into variables, so the same holds for those.
+    """
+    return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
+
+
 def _in_file(path: str) -> str | SecretProblem:
     handle = f"file:{path}"
     try:
@@ -323,8 +330,7 @@ def _in_file(path: str) -> str | SecretProblem:
         return SecretUnreadable(
             f"The secret {handle} cannot be read: it is not UTF-8 text.", fix="Store it in the file as base64."
         )
-    value = text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
-    return value or SecretMissing(
+    return _without_newline(text) or SecretMissing(
         f"The secret {handle} has no value: the file is empty.", fix="Write the value into it."
     )
 

@@ -82,7 +82,16 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """The raw arguments if they were not a JSON object."""
 
 
-class Block(msgspec.Struct, frozen=True):
+class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An image or a document that goes to a model together with a text."""
+
+    media_type: str
+    data: Text
+    """The content in base64. Like every long text, it is stored once, by digest."""
+    name: str = ""
+
+
+class Block(msgspec.Struct, frozen=True, omit_defaults=True):
     """One piece of a context: system text, an earlier output, or a turn of a conversation."""
 
     role: Role
@@ -93,12 +102,27 @@ class Block(msgspec.Struct, frozen=True):
     """The id of the call that a tool turn answers."""
     is_error: bool = False
     """Whether that call failed."""
+    attachments: tuple[Attachment, ...] = ()
+    thinking: tuple[dict[str, Any], ...] = ()
+    """The reasoning of an assistant turn, in its provider's own form."""
+
+    def head(self, parent: str) -> str:
+        """The block as stored: the digests of its predecessor, of its text and of its attachments."""
+        node: tuple[Any, ...] = (parent, self.role, self.text.digest, self.call_id, self.calls)
+        if self.attachments or self.thinking:
+            files = [(one.media_type, one.data.digest, one.name) for one in self.attachments]
+            node = (*node, self.is_error, files)
+            return _encode((*node, self.thinking) if self.thinking else node).decode()
+        return _encode((*node, True) if self.is_error else node).decode()
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Context:
     """Blocks in order. `add` returns a new context and leaves this one unchanged."""
 
-    __slots__ = ("_base", "_joined", "_lead", "block", "digest", "head", "parent", "size")
+    __slots__ = ("_base", "_digest", "_head", "_joined", "_lead", "block", "parent", "size", "weight")
 
     def __init__(self, parent: Context | None = None, block: Block | None = None) -> None:
         self.parent = parent
@@ -109,13 +133,36 @@ class Context:
             self._lead = parent
         self._base: Context | None = parent if parent is None or parent.size % _STRETCH == 0 else parent._base
         self._joined: str | None = None
-        self.head = ""
-        """The block as stored: the digests of its predecessor and of its text."""
-        self.digest = ""
-        if parent is not None and block is not None:
-            node = (parent.digest, block.role, block.text.digest, block.call_id, block.calls)
-            self.head = msgspec.json.encode((*node, True) if block.is_error else node).decode()
-            self.digest = digest_of(self.head)
+        self._head = ""
+        self._digest: str | None = "" if block is None else None
+        self.weight: int | None = 0 if block is None else None
+        """How much of a model's window it takes, in characters, once a conversation has counted it."""
+
+    @property
+    def digest(self) -> str:
+        """Computed on first use, because many contexts are never sent to a model."""
+        if self._digest is None:
+            self._settle()
+        return self._digest or ""
+
+    @property
+    def head(self) -> str:
+        """The last block as stored."""
+        if self._digest is None:
+            self._settle()
+        return self._head
+
+    def _settle(self) -> None:
+        unsettled: list[Context] = []
+        node: Context | None = self
+        while node is not None and node._digest is None:
+            unsettled.append(node)
+            node = node.parent
+        before = "" if node is None or node._digest is None else node._digest
+        for node in reversed(unsettled):
+            assert node.block is not None
+            node._head = node.block.head(before)
+            before = node._digest = digest_of(node._head)
 
     def add(
         self,
@@ -125,8 +172,11 @@ class Context:
         calls: tuple[ToolCall, ...] = (),
         call_id: str = "",
         is_error: bool = False,
+        attachments: tuple[Attachment, ...] = (),
+        thinking: tuple[dict[str, Any], ...] = (),
     ) -> Context:
-        return Context(self, Block(role, text if isinstance(text, Text) else Text(text), calls, call_id, is_error))
+        said = text if isinstance(text, Text) else Text(text)
+        return Context(self, Block(role, said, calls, call_id, is_error, attachments, thinking))
 
     @property
     def lead(self) -> Context:

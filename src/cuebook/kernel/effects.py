@@ -47,8 +47,8 @@ class Effect(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, om
 
     @property
     def fingerprint(self) -> str:
-        subject = self.subject
-        return f"{self.kind} {subject}" if subject else self.kind
+        kind, subject = type(self).__name__, self.subject
+        return f"{kind} {subject}" if subject else kind
 
 
 class SecretUse(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -114,6 +114,10 @@ class Acting(Effect, frozen=True, kw_only=True):
 # --- models ---------------------------------------------------------------------------------------
 
 
+AGENTS = "acp/"
+"""The provider in the names of coding agents, as in `acp/opencode`."""
+
+
 class ToolSpec(msgspec.Struct, frozen=True):
     """A tool as a model sees it."""
 
@@ -134,7 +138,7 @@ class AskModel(Effect, frozen=True):
     """The last user turn; may be empty if the context ends with a user turn."""
     context: Context = EMPTY
     model: str | None = None
-    """`provider/model`; None means the run's model."""
+    """`provider/model`, or a chain of them as in `a, then b`; None means the run's model."""
     max_tokens: int | None = None
     temperature: float | None = None
     schema: dict[str, Any] | None = None
@@ -148,10 +152,41 @@ class AskModel(Effect, frozen=True):
     """Whether a reply that does not match the schema is returned unchanged, because the program checks it itself."""
     timeout: float | None = None
     """Seconds for the whole reply, including all attempts; None means the provider's setting."""
+    may_call: bool = True
+    """Whether the model may call the tools. If not, they are still listed, because earlier turns refer to them."""
+    judges: bool = False
+    """Whether it judges the work of other calls or decides where the run goes, so that an assistant which does both is
+    marked."""
+    relays: bool = False
+    """Whether the program performs what a coding agent asks of it: permissions, files, commands and tools. Without it, an
+    agent can only look, and everything that it asks for is refused."""
+    session: str = ""
+    """The session of a coding agent that continues here; empty for a new one."""
 
     @property
     def subject(self) -> str:
         return self.model or ""
+
+
+class PromptAgent(Acting, frozen=True):
+    """A prompt to a coding agent, as its intent records it. Programs yield `AskModel`; whether its model acts on the world
+    itself is known when it is performed."""
+
+    model: str = ""
+    """The agent, as `acp/NAME`."""
+    asked: str = ""
+    """The model as the program names it; empty for the run's own."""
+    prompt: str = ""
+    """The beginning of the prompt; `ModelAsked` has all of it."""
+    session: str = ""
+
+    @property
+    def subject(self) -> str:
+        return self.asked
+
+    @property
+    def fingerprint(self) -> str:
+        return AskModel(model=self.asked or None).fingerprint
 
 
 # --- actions --------------------------------------------------------------------------------------
@@ -188,6 +223,14 @@ class CallTool(Acting, frozen=True):
     timeout: float | None = None
     max_output: int | None = None
     """How many bytes of the result are kept."""
+    ends: bool = False
+    """Whether the end of the result is kept in addition to its beginning if it is too long."""
+    internal: bool = False
+    """Whether the program makes it on its own account: for a coding agent's request, or for the run's worktree. Neither a
+    playbook nor a model can set it, and the tools for such calls accept no others."""
+    granted: tuple[str, ...] = ()
+    """The file actions, as `write:PATH`, that the agent was permitted for exactly this content. They are not asked about
+    again."""
 
     @property
     def needs(self) -> tuple[SecretNeed, ...]:
@@ -207,8 +250,9 @@ class RunCommand(Acting, frozen=True):
     timeout: float | None = None
     max_output: int | None = None
     """How many bytes of stdout, and of stderr, are kept."""
-    network: bool = False
-    """Whether it needs the network, which commands do not have by default. Policies refer to it as the tool `network`."""
+    network: tuple[str, ...] = ()
+    """The hosts that it may reach, each as `HOST` (port 443) or `HOST:PORT`; by default none. For policies, each is an egress
+    `CONNECT`, and all together are the tool `network`."""
     from_outside: bool = False
     """Whether it depends on text from a model, a server or a tool."""
     ends: bool = False

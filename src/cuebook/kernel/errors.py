@@ -68,16 +68,34 @@ class WaitClosed(Refused):
     code = "wait_closed"
 
 
+class Leased(Refused):
+    """Another assistant has this step."""
+
+    code = "leased"
+
+
 class Busy(Refused):
     """Another process is driving this run."""
 
     code = "busy"
 
 
+class AtLimit(Refused):
+    """As many runs of this tenant are being driven as are allowed at the same time."""
+
+    code = "at_limit"
+
+
 class Elsewhere(Refused):
     """The run belongs to another folder."""
 
     code = "other_workspace"
+
+
+class TooNew(Refused):
+    """The run was started by a newer release, which may interpret it differently."""
+
+    code = "newer_run"
 
 
 class Conflict(Refused):

@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Browse, CallNode, CallTool, RunCommand, RunPlaybook, Send, SendHttp
+from cuebook.kernel.context import Block, Text
+from cuebook.kernel.effects import Browse, CallNode, CallTool, PromptAgent, RunCommand, RunPlaybook, Send, SendHttp
 from cuebook.kernel.outcomes import AnyOutcome, Failed, Usage
 
 RunStatus = Literal[
@@ -43,16 +43,20 @@ StepStatus = Literal[
     "in_doubt",
 ]
 
-WaitKind = Literal["question", "approval", "breakpoint", "in_doubt", "budget", "secret", "timer", "message"]
+WaitKind = Literal["question", "approval", "breakpoint", "in_doubt", "budget", "secret", "timer", "message", "model"]
 
 
 FOR_PEOPLE: tuple[WaitKind, ...] = ("question", "approval", "breakpoint", "in_doubt", "budget", "secret")
 """The kinds of waits that a user ends."""
 
+FOR_HOST: WaitKind = "model"
+"""The kind of waits that a connected assistant ends, by doing a step."""
+
 STATUS_OF_WAIT: dict[str, tuple[RunStatus, StepStatus]] = {
     "approval": ("awaiting_approval", "awaiting_approval"),
     "in_doubt": ("awaiting_approval", "in_doubt"),
     "question": ("awaiting_input", "awaiting_input"),
+    "model": ("awaiting_input", "awaiting_input"),
     "breakpoint": ("paused", "paused"),
     "budget": ("paused", "paused"),
     "secret": ("paused", "paused"),
@@ -176,12 +180,23 @@ class Driven(Event, frozen=True):
     """A process began to drive the run."""
 
     driver: str
+    machine: str = ""
+    """The machine that drives it, whose policy, tool servers and models apply."""
+
+
+class Moved(Event, frozen=True):
+    """The run's folder is somewhere else now."""
+
+    workspace: str
+    workspace_label: str = ""
+    folder: str = ""
+    by: str = ""
 
 
 class Performing(Event, frozen=True):
     """The intent: this effect is about to be performed, and it can change the world or is witnessed."""
 
-    effect: CallTool | RunCommand | SendHttp | Browse | CallNode | RunPlaybook | Send
+    effect: CallTool | RunCommand | SendHttp | Browse | CallNode | RunPlaybook | Send | PromptAgent
     fingerprint: str
     ruling: dict[str, Any] = {}
     """The gate's ruling."""
@@ -198,6 +213,9 @@ class ModelAsked(Event, frozen=True):
     """Whether it was known in advance to be free."""
     ruling: dict[str, Any] = {}
     """The gate's ruling. Old journals lack it."""
+    since: str = ""
+    added: tuple[Block, ...] = ()
+    """Short blocks at the end of the context, and the digest of the context before them. Everything else is stored as texts."""
 
 
 class Performed(Event, frozen=True):
@@ -266,6 +284,8 @@ class Suspended(Event, frozen=True):
     status: RunStatus
     reason: str = ""
     seconds: float = 0.0
+    needs: tuple[str, ...] = ()
+    """The capabilities that the process which drives it next must offer."""
 
 
 class RunFinished(Event, frozen=True):
@@ -290,6 +310,7 @@ AnyEvent: TypeAlias = (
     | RunStarted
     | Forked
     | Driven
+    | Moved
     | Performing
     | ModelAsked
     | Performed

@@ -13,9 +13,9 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from cuebook.kernel.context import INLINE_LIMIT, Context, Text
+from cuebook.kernel.context import INLINE_LIMIT, Block, Context, Text, digest_of
 from cuebook.kernel.errors import CuebookError, StoreDamaged
-from cuebook.kernel.events import AnyEvent, CancelRequested, Rewound, RunFinished
+from cuebook.kernel.events import AnyEvent, CancelRequested, ModelAsked, Rewound, RunFinished
 from cuebook.kernel.outcomes import AnyOutcome
 
 ROOT = ""
@@ -184,7 +184,38 @@ def spill_context(context: Context, known: set[str], spill: dict[str, str]) -> N
         known.add(node.digest)
         spill[node.digest] = node.head
         spill[node.block.text.digest] = text
+        for file in node.block.attachments:
+            spill[file.data.digest] = str(file.data)
         node = node.parent
+
+
+def added_to_known(context: Context, known: set[str]) -> list[Context] | None:
+    """The contexts between a known one and this one, oldest first, if their blocks are short enough for a record."""
+    added: list[Context] = []
+    node: Context = context
+    left = INLINE_LIMIT
+    while node.digest not in known:
+        block = node.block
+        if node.parent is None or block is None or block.calls or block.attachments:
+            return None
+        left -= len(block.text)
+        if left < 0:
+            return None
+        str(block.text).encode()  # as in `spill_context`
+        added.append(node)
+        node = node.parent
+    return added[::-1]
+
+
+def blocks_in(asked: ModelAsked) -> dict[str, tuple[str, Block]]:
+    """The blocks that a record contains, by digest, each with the digest of its predecessor."""
+    found: dict[str, tuple[str, Block]] = {}
+    parent = asked.since
+    for block in asked.added:
+        digest = digest_of(block.head(parent))
+        found[digest] = (parent, block)
+        parent = digest
+    return found
 
 
 _decode_head: Callable[[bytes], tuple[int, float, int, Place, str]]
@@ -195,7 +226,8 @@ _encode_head = msgspec.json.Encoder().encode
 def seal(run: str, seq: int, at: float, epoch: int, place: Place, kind: str, body: bytes, previous: bytes) -> Record:
     """A record, chained to the previous record."""
     head = _encode_head((seq, at, epoch, place, kind))
-    return Record(run, seq, place.path, kind, head, body, _link(previous, head, body))
+    chain = sha256(previous + head + sha256(body).digest()).digest()  # as `_link` does for a body that was not purged
+    return Record(run, seq, place.path, kind, head, body, chain)
 
 
 def _link(previous: bytes, head: bytes, body: bytes) -> bytes:

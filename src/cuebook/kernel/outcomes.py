@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from cuebook.kernel.context import Text, ToolCall
+from cuebook.kernel.context import Attachment, Text, ToolCall
 from cuebook.kernel.errors import CuebookError, with_fix
 
 
@@ -51,6 +51,12 @@ class Reply(Outcome, frozen=True):
     retries: int = 0
     released: int | None = None
     """With a watch: how many characters observers saw."""
+    window: int | None = None
+    """The context window of the model that answered, in tokens, if it is known."""
+    thinking: tuple[dict[str, Any], ...] = ()
+    """The model's reasoning before its calls, in its provider's own form, if the provider wants it back."""
+    session: str = ""
+    """The session of the coding agent that answered. Its calls are requests that it waits for."""
 
     @property
     def text(self) -> str:
@@ -68,6 +74,8 @@ class ToolResult(Outcome, frozen=True):
     """If the value was cut, the number of characters that were kept; the rest is a note about the cut."""
     size: int = 0
     """The original size in bytes, if the value was cut."""
+    attachments: tuple[Attachment, ...] = ()
+    """Images and documents for the model that made the call. The value describes them."""
 
 
 class CommandResult(Outcome, frozen=True):
@@ -172,6 +180,10 @@ class Returned(Outcome, frozen=True):
 
 UNANSWERED = "unanswered"
 """Key in the details of a failure: the effect began, and its performer cannot tell whether it happened."""
+
+
+RESUMABLE = "resumable"
+"""Key in the details of such a failure: a coding agent's process was lost, and its session may go on in another one."""
 
 
 class Failed(Outcome, frozen=True):

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
+from cuebook.kernel.capabilities import Offer
 from cuebook.kernel.effects import AskModel, Effect, SecretNeed
 from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import Record
 from cuebook.kernel.outcomes import AnyOutcome, Failed
-from cuebook.kernel.run import RunRow, Settings, Signal, StepRow, WaitRow
+from cuebook.kernel.run import Lease, RunOverride, RunRow, Settings, Signal, StepRow, WaitRow
 
 # --- limits and the sandbox -----------------------------------------------------------------------------------
 
@@ -39,6 +41,10 @@ async def at_once() -> None:
     """Returns immediately: there is nothing to wait for."""
 
 
+EVERYWHERE = ("*",)
+"""The network of a process that is not limited to certain hosts."""
+
+
 class Confinement(msgspec.Struct, frozen=True):
     """A process to start, and everything that it may access. It cannot access anything else."""
 
@@ -56,7 +62,11 @@ class Confinement(msgspec.Struct, frozen=True):
     """Absolute paths that it may read but not change, even within writable paths."""
     reads_only: bool = False
     """Whether it must not change the mode, owner, times or attributes of files either. Writable paths are scratch space."""
-    network: bool = False
+    network: tuple[str, ...] = ()
+    """The hosts that it may reach, each as `HOST` (port 443) or `HOST:PORT`, with TLS or as plain HTTP, through a proxy
+    that checks every connection. It has no other route, and looks up no names. `EVERYWHERE` is the machine's whole network,
+    unchecked.
+    """
     python: bool = False
     """Whether it is only Python. If so, it may read only the system files that the standard library needs."""
     limits: Limits = Limits()
@@ -75,6 +85,8 @@ class Confined(Protocol):
     stderr: int
     overrun: Literal["memory", "processes"] | None
     """The limit it was killed for exceeding, if any."""
+    refused: Collection[str]
+    """The hosts, with their ports, that it asked its proxy for but that were not listed."""
 
     def terminate(self) -> None:
         """Asks it and its whole process group to exit."""
@@ -116,11 +128,32 @@ class Action(msgspec.Struct, frozen=True):
 
     domain: Domain
     target: str
-    """tool: its name. command: the argv, quoted as for a shell. egress: `METHOD URL` without query and fragment.
+    """tool: its name. command: the argv, quoted as for a shell. egress: `METHOD URL` without query and fragment;
+    `CONNECT URL` is everything on that host and port, for a command that can reach it.
     secret: the handle. file: `read:PATH` or `write:PATH`, relative to the workspace. model: `provider/model`."""
     reads_only: bool = False
     """Whether it changes nothing, as far as that can be enforced. For a secret: whether the configuration provides it
     without the playbook asking for it."""
+
+
+class Slots(Protocol):
+    """Limits that hold across all processes on one store."""
+
+    def hold(
+        self, name: str, most: int, waits: Callable[[], None], *, lasts: float | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        """Waits until fewer than `most` slots with this name are taken, and holds one. One that `lasts` counts for that many
+        seconds, however long it is held. `waits` is called, once, if there is none at first.
+        """
+
+
+class Unlimited:
+    """For performers that share no limits with others."""
+
+    def hold(
+        self, name: str, most: int, waits: Callable[[], None], *, lasts: float | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
 
 def _all_permitted(action: Action) -> Failed | None:
@@ -168,6 +201,10 @@ class Call(msgspec.Struct, frozen=True):
     """Waits until the intent is recorded. A performer whose `prepares` is true prepares in the meantime and awaits this before
     it acts; for all others the intent is already recorded.
     """
+    slots: Slots = Unlimited()
+    """For limits that hold across all processes on one store."""
+    output: Callable[[bytes], None] | None = None
+    """Receives the output of a command as it arrives, unmasked and in full."""
     masked: Callable[[Any], Any] = _as_it_is
     """Masks the secrets in a value. Mask text before cutting it: half a secret is not recognised."""
 
@@ -214,6 +251,8 @@ class Description(msgspec.Struct, frozen=True):
     """The trusts to ask for first, in this order. The consequences of each are described once it is granted."""
     seconds: float | None = None
     """The time that its arguments request, if any; the configuration limits it."""
+    reads_only: bool = False
+    """Whether a tool's call changes nothing, because its arguments say so and the sandbox enforces it."""
     harmless: bool = False
     """Whether it needs no approval, such as listing tools: rules that deny apply, rules that ask do not."""
 
@@ -231,6 +270,14 @@ class Outliner(Describer, Protocol):
 
     async def outline(self, effect: Any, settings: Settings) -> Description | Failed:
         """The description without preview and digest, but with the same refusals."""
+
+
+@runtime_checkable
+class Needing(Protocol):
+    """A performer of effects that not every machine can perform."""
+
+    def needs(self, effect: Any, settings: Settings) -> Iterable[str]:
+        """The capabilities that performing an effect needs."""
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -257,6 +304,18 @@ class Pricing(Protocol):
         """Whether a call is known to be free, regardless of its outcome."""
 
 
+@runtime_checkable
+class ActingModels(Protocol):
+    """A performer of `AskModel` with models that act on the world themselves."""
+
+    def acts(self, effect: AskModel, settings: Settings) -> bool:
+        """Whether a call acts. If so, an intent is recorded before its prompt is sent: the performer awaits
+        `Call.begin`."""
+
+    async def continues(self, effect: AskModel, call: Call) -> bool:
+        """Whether a call that was cut off, after its prompt was sent, can be taken up where it stopped."""
+
+
 # --- gate -------------------------------------------------------------------------------------------
 
 
@@ -269,6 +328,8 @@ class Case(msgspec.Struct, frozen=True):
     """The policy at the start of the run, or None if none was stored."""
     granted: frozenset[str] = frozenset()
     """Digests that someone has approved for this effect."""
+    overrides: tuple[RunOverride, ...] = ()
+    """The approvals in advance that its journal records for this run. Some may have been revoked since."""
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -311,8 +372,8 @@ class Gate(Protocol):
     ) -> Failed | None:
         """Makes the redactor mask a run's declared and used secrets. Returns why some cannot be resolved, or None."""
 
-    def check_place(self, run: str, workspace: str) -> None:
-        """Raises `Elsewhere` if this process must not drive a run that works in this folder."""
+    def check_place(self, run: RunRow) -> None:
+        """Raises `Elsewhere` if the run works in a folder that this process does not offer."""
 
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:
         """Remembers that someone has approved something that an effect relies on."""
@@ -427,14 +488,20 @@ class RunCopy(msgspec.Struct, kw_only=True):
     @property
     def has_news(self) -> bool:
         """Whether something arrived that no driver has seen."""
+        if self.row.needs:
+            return True
         return bool(self.signals) or any(wait.state in ("answered", "expired", "cancelled") for wait in self.waits)
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """What a process that shares the store says it has done. It may be lost, so it only makes others look sooner."""
+    """What a process that shares the store says it has done, or asks for. It may be lost, so it only makes others look
+    sooner.
+    """
 
-    kind: Literal["records", "ready", "text"]
+    kind: Literal["records", "ready", "text", "resend", "slot"]
+    """`resend` asks the driver of the run for the text under way, from its beginning."""
     sender: str
+    """Empty if the store itself says that notices may have been missed."""
     run: str = ""
     """The run that it is about; empty if there are too many to name."""
     seq: int = 0
@@ -444,10 +511,25 @@ class Notice(msgspec.Struct, frozen=True):
     text: str = ""
     again: bool = False
     """Whether the reply begins again."""
+    slot: str = ""
+    """The name of the limit that has a free slot; empty if it may be any."""
+
+
+class KeptRecord(msgspec.Struct, frozen=True):
+    """A decision for all runs of a tenant, as the store keeps it."""
+
+    tenant: str
+    kind: str
+    name: str
+    body: dict[str, Any]
 
 
 class Store(Protocol):
     """Stores journals. Every write is durable when it returns; a refusal changes nothing."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether several machines may use it, so that a run can be handed over to a process that offers what it needs."""
 
     def now(self) -> float:
         """The time that all processes which share the store agree on."""
@@ -457,6 +539,9 @@ class Store(Protocol):
 
     def share(self, event: TextChunk | TextReset) -> None:
         """Sends text under way to other processes, if the store can do that."""
+
+    async def ask_for_text(self, run: str) -> None:
+        """Asks the process that drives a run to share its text under way again, if the store can do that."""
 
     async def create(self, row: RunRow, text: str, batch: Batch) -> None:
         """Adds a run with its first records; a fork's `parent` and `parent_seq` are set in the row."""
@@ -481,8 +566,25 @@ class Store(Protocol):
     async def unclosed(self, run: str) -> list[WaitRow]:
         """The waits that `news` returns, for everyone else: reading them changes nothing."""
 
-    async def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
-        """Records the decision on a wait, once. Raises `AlreadyAnswered`, `WaitExpired`, `WaitClosed` or `NotFound`."""
+    async def complete_wait(
+        self,
+        wait: str,
+        answer: dict[str, Any],
+        by: str,
+        now: float,
+        keep: Sequence[KeptRecord] = (),
+        *,
+        claim: str | None = None,
+    ) -> WaitRow:
+        """Records the decision on a wait, once, and in the same transaction the records that follow from it. Raises
+        `AlreadyAnswered`, `WaitExpired`, `WaitClosed` or `NotFound`. With `claim`, raises `Leased` unless the wait is leased
+        under this claim by the same user.
+        """
+
+    async def lease_wait(self, wait: str, lease: Lease, now: float) -> WaitRow:
+        """Leases an open wait, renews a lease with the same claim, or takes over one that has ended; refusals are added to
+        earlier ones. Raises `Leased` if someone else has it, and what `complete_wait` raises.
+        """
 
     async def signal(self, signal: Signal) -> None:
         """Puts a signal into the run's inbox. A cancel also closes the run's open waits, so they can no longer be answered."""
@@ -490,13 +592,16 @@ class Store(Protocol):
     async def expire(self, now: float, run: str | None = None) -> list[str]:
         """Marks expired waits of one run or of all runs; returns their runs."""
 
-    async def ready(self, now: float, driver: str, run: str | None = None) -> list[str]:
-        """Runs with pending work that this driver may claim: new runs, runs with news, runs with an expired wait, and runs of
-        a driver that was killed. With `run`, only that run is checked.
+    async def ready(self, now: float, driver: str, run: str | None = None, offer: Offer | None = None) -> list[str]:
+        """Runs with pending work that this driver may claim: new runs, runs with news, runs with an expired wait, runs of
+        a driver that was killed, and runs that need another capability. With `run`, only that run is checked; with
+        `offer`, only runs that fit it are returned.
         """
 
     async def undriven(self, now: float, run: str | None = None) -> list[str]:
-        """Like `ready`, but for display only: a driver that was not seen before counts as alive until its lease expires."""
+        """Like `ready`, but for display only: a driver that was not seen before counts as alive until its lease expires, and
+        runs that wait for a capability are left out.
+        """
 
     async def next_expiry(self) -> float | None: ...
 
@@ -504,7 +609,18 @@ class Store(Protocol):
         """Extends the lease of everything this driver has claimed."""
 
     async def retire(self, driver: str) -> None:
-        """Ends the driver's lease immediately."""
+        """Ends the driver's lease immediately and frees its slots."""
+
+    async def take_slot(self, name: str, most: int, driver: str, lasts: float | None = None) -> int | None:
+        """Takes one of the slots with this name; returns its id, or None if `most` are taken. A slot counts until it is
+        freed or its driver is gone; one that lasts counts for that many seconds, whatever becomes of its driver.
+        """
+
+    async def free_slot(self, slot: int) -> None:
+        """Frees a slot. Does nothing if it is already free."""
+
+    async def taken_slots(self, name: str) -> int:
+        """How many slots with this name are taken."""
 
     async def alive(self, run: str) -> bool:
         """Whether a live driver has claimed the run."""
@@ -573,6 +689,9 @@ class Store(Protocol):
 
     async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
         """Stores a decision for all runs of a tenant under a name, replacing any earlier decision."""
+
+    async def is_kept(self, tenant: str, kind: str, name: str) -> bool:
+        """Whether there is a stored decision with this name."""
 
     async def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]:
         """The stored decisions of a kind, by name."""

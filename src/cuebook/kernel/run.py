@@ -20,6 +20,20 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: int | None = None
 
 
+Effort = Literal["low", "medium", "high"]
+HOST = "host"
+"""The model of runs whose model calls are answered by a connected assistant."""
+
+
+WORKTREE = "worktree"
+"""The option of runs that work in their own git worktree. Its value in a run's settings is the worktree's name."""
+
+
+CHANGES_STEP, MERGE_STEP = "worktree.changes", "worktree.merge"
+WORKTREE_STEPS = frozenset({CHANGES_STEP, MERGE_STEP})
+"""The steps of such a run after the last step of its playbook."""
+
+
 class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """The settings that the caller chose for a run; edits on resume or fork replace individual fields."""
 
@@ -27,6 +41,8 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """`provider/model` for playbooks that do not specify a model, or for all playbooks; see `model_wins`."""
     max_tokens: int | None = None
     temperature: float | None = None
+    effort: Effort | None = None
+    """How much models should reason; None means their own default."""
     breakpoints: tuple[str, ...] = ()
     budget: Budget = Budget()
     unknown_cost: bool = False
@@ -40,6 +56,8 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the run is unattended: questions get their defaults, and breakpoints are skipped."""
     workspace: str = ""
     """The only folder that the run works in; empty if unspecified."""
+    workspace_label: str = ""
+    """The name under which machines offer this workspace; if empty, only its path counts."""
     folder: str = ""
     """The folder of the playbook's own files; empty if they are in the workspace."""
     from_text: bool = False
@@ -147,6 +165,10 @@ class RunRow(msgspec.Struct, kw_only=True, gc=False):
     """Where a fork's records begin; earlier records are the parent's."""
     epoch: int = 0
     driver: str = ""
+    workspace: str = ""
+    """The label or the folder of its workspace; empty if it has none."""
+    needs: tuple[str, ...] = ()
+    """The other capabilities that its next effects need."""
 
     @property
     def count(self) -> StepCount:
@@ -204,6 +226,21 @@ def stopped(run: RunRow, step: StepRow) -> str:
     return "denied" if run.error is not None and run.error.code == "denied" else run.status
 
 
+class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The right of one assistant to answer a wait until a moment, and what it was refused so far."""
+
+    claim: str
+    by: str
+    since: float
+    """When this assistant took it."""
+    until: float
+    """After this moment another assistant may take it over. Until one does, the claim stays valid."""
+    through: str = ""
+    """The assistant's program."""
+    refused: tuple[str, ...] = ()
+    """Why results were refused, including those of assistants that had it before."""
+
+
 class WaitRow(msgspec.Struct, kw_only=True):
     """Something a run is waiting for."""
 
@@ -224,6 +261,27 @@ class WaitRow(msgspec.Struct, kw_only=True):
     state: Literal["open", "answered", "expired", "cancelled", "closed"] = "open"
     answer: dict[str, Any] = {}
     by: str = ""
+    lease: Lease | None = None
+    """The assistant that works on it, if it is a wait of the kind `model`. Not part of the journal."""
+
+
+class RunOverride(msgspec.Struct, frozen=True):
+    """An approval in advance for the rest of one run, given with the approval of one of its actions."""
+
+    id: str
+    domain: str
+    pattern: str
+    by: str
+    created: float
+
+
+FOR_RUN = "for_run"
+"""Key in the answer to an approval: what it also allows for the rest of the run, by id, domain and pattern."""
+
+
+def overrides_in(answer: dict[str, Any], by: str, at: float) -> tuple[RunOverride, ...]:
+    """The overrides that an answer to an approval gives to its run."""
+    return tuple(RunOverride(one["id"], one["domain"], one["pattern"], by, at) for one in answer.get(FOR_RUN, ()))
 
 
 class Signal(msgspec.Struct, frozen=True):

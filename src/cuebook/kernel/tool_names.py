@@ -7,9 +7,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-BUILT_IN = ("Read", "Write", "Edit", "Glob", "Grep", "Bash", "WebFetch", "WebSearch")
-READING = frozenset({"Read", "Glob", "Grep", "WebFetch", "WebSearch"})
+PLAN = "TodoWrite"
+"""The tool with which a model keeps its plan."""
+BUILT_IN = (
+    *("Read", "Write", "Edit", "Glob", "Grep", "Bash", "BashOutput", "KillBash"),
+    *("WebFetch", "WebSearch", PLAN),
+)
+FIRST_BUILT_IN = ("Read", "Write", "Edit", "Glob", "Grep", "Bash", "WebFetch", "WebSearch")
+"""The built-in tools of the first release of each dialect, for runs that started with it."""
+READING = frozenset({"Read", "Glob", "Grep", "BashOutput", "WebFetch", "WebSearch", PLAN})
 """The built-in tools that change nothing."""
+
+WORKTREE_OPEN, WORKTREE_COMMIT, WORKTREE_DIFF = "worktree_open", "worktree_commit", "worktree_diff"
+WORKTREE_MERGE, WORKTREE_DISCARD = "worktree_merge", "worktree_discard"
+WORKTREE = (WORKTREE_OPEN, WORKTREE_COMMIT, WORKTREE_DIFF, WORKTREE_MERGE, WORKTREE_DISCARD)
+"""The tools with which a run manages its own worktree. Models never see them."""
+
+COMPANIONS = {"BashOutput": "Bash", "KillBash": "Bash"}
+"""Built-in tools that are useful only together with another one."""
 
 UNFIT = re.compile(r"[^A-Za-z0-9_-]+", re.ASCII)
 _LONGEST = 64

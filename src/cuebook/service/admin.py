@@ -64,6 +64,9 @@ class Administration:
     async def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]:
         return await self._store.kept(tenant, kind)
 
+    async def is_kept(self, tenant: str, kind: str, name: str) -> bool:
+        return await self._store.is_kept(tenant, kind, name)
+
     async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
         await self._store.keep(tenant, kind, name, body)
 
@@ -206,12 +209,14 @@ class Administration:
         return sorted(found, key=lambda override: override.created)
 
     async def revoke_override(self, name: str, who: Principal = Principal()) -> None:
-        """Ends an override. It stays in the list to explain what it allowed before."""
+        """Ends an override for all runs. It stays in the list to explain what it allowed before."""
         who.require("approver", "revoke overrides")
         body = (await self._store.kept(who.tenant, "override")).get(name)
         if body is None:
             raise NotFound(f"There is no override '{name}'.", fix="`cuebook policy overrides` lists them.")
-        await self._store.keep(who.tenant, "override", name, {**body, "revoked": True})
+        if not body.get("revoked"):
+            ended = {"revoked": True, "revoked_by": who.name, "revoked_at": self._clock()}
+            await self._store.keep(who.tenant, "override", name, {**body, **ended})
 
     # --- trust ---
 

@@ -25,6 +25,7 @@ ABOUT = {
     "secret": "a secret",
     "timer": "a timer",
     "message": "a message",
+    "model": "a step for the assistant",
 }
 
 
@@ -59,6 +60,7 @@ def how_to(row: WaitRow) -> str:
         "breakpoint": f"`cuebook resume {row.run}` continues the run.",
         "budget": f"`cuebook resume {row.run}` with a larger budget continues the run.",
         "secret": f"`cuebook resume {row.run}` continues where the secret can be resolved.",
+        "model": "A connected assistant does it with next_step and complete_step.",
         "in_doubt": f"`cuebook decide {row.run} repeat|stop` decides it; `cuebook inbox {row.run}` shows the details.",
     }.get(row.kind, "")
 
@@ -66,7 +68,7 @@ def how_to(row: WaitRow) -> str:
 def checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     edits = msgspec.to_builtins(dict(settings or {}))
     _only_fields(edits, Settings, "setting")
-    for name in ("workspace", "folder", "from_text", "options"):
+    for name in ("workspace", "workspace_label", "folder", "from_text", "options"):
         if name in edits:
             raise BadInput(f"The {name} of a run cannot be changed.", fix="Start a new run there.")
     if isinstance(edits.get("budget"), dict):
@@ -185,5 +187,11 @@ _SHAPES = {
     "RunCommand": '{"exit_code": 0, "stdout": "what it printed"}',
     "SendHttp": '{"status": 200, "body": "what the server answered"}',
     "CallTool": '{"value": "what the tool returned"}',
+    "PromptAgent": '{"content": "what the agent answered"}',
 }
-_OUTCOME_OF = {"CallTool": "ToolResult", "RunCommand": "CommandResult", "SendHttp": "HttpResponse"}
+_OUTCOME_OF = {
+    "CallTool": "ToolResult",
+    "RunCommand": "CommandResult",
+    "SendHttp": "HttpResponse",
+    "PromptAgent": "Reply",
+}

@@ -15,7 +15,7 @@ from cuebook.kernel.events import WAITING, WaitOpened
 from cuebook.kernel.fold.replay import Recorded
 from cuebook.kernel.journal import Key
 
-_ENDING = ("question", "breakpoint")
+_ENDING = ("question", "breakpoint", "model")
 """The kinds of waits that fail when they expire, under every policy."""
 
 

@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from cuebook.dialects.playbook import Playbook
+from cuebook.gate.policy import Override
 from cuebook.gate.roles import Principal
 from cuebook.gate.tokens import Tokens
+from cuebook.kernel.capabilities import Offer
 from cuebook.kernel.engine.engine import Engine, Observer
 from cuebook.kernel.engine.waits import in_full
 from cuebook.kernel.errors import BadInput, NotFound, Refused
@@ -19,11 +23,13 @@ from cuebook.kernel.fold.replay import Recorded
 from cuebook.kernel.journal import Entry, Verdict, without_void
 from cuebook.kernel.ports import Gate
 from cuebook.kernel.run import RunRow, Settings, StepRow, WaitRow
+from cuebook.service import lasting_approvals
 from cuebook.service.admin import Administration, Today
 from cuebook.service.decisions import typed_changes
 from cuebook.service.runs.views import RunView, Sent, sent, view_of, with_results
 from cuebook.service.start import playbook_of
 from cuebook.service.stream import Stream
+from cuebook.service.worker import EVERYONE, SERVED
 from cuebook.stores.refusals import ALIKE, no_run, no_wait
 
 if TYPE_CHECKING:
@@ -80,13 +86,24 @@ class Queries(Administration):
         """Whether another process is driving a run."""
         return (await self._store.run(run)).driver != self._engine.driver and await self._store.alive(run)
 
-    async def is_due(self, run: str) -> bool:
-        """Whether a run has pending work and no process is driving it."""
-        return bool(await self._store.ready(self._clock(), self._engine.driver, run))
+    async def is_due(self, run: str, *, here: bool = False) -> bool:
+        """Whether a run has pending work and no process is driving it; with `here`, and this process may drive it."""
+        offer = self._engine.offer if here else None
+        return bool(await self._store.ready(self._clock(), self._engine.driver, run, offer))
 
     async def ready(self) -> list[str]:
-        """The runs that have pending work and that no process is driving."""
-        return await self._store.ready(self._clock(), self._engine.driver)
+        """The runs that have pending work, that no process is driving, and that this process may drive."""
+        return await self._store.ready(self._clock(), self._engine.driver, offer=self._engine.offer)
+
+    @property
+    def offer(self) -> Offer | None:
+        """What this process can do for the runs that it drives; None if that was not said."""
+        return self._engine.offer
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines may drive the runs of this store."""
+        return self._store.shared
 
     def clock(self) -> float:
         return self._clock()
@@ -135,12 +152,17 @@ class Queries(Administration):
         return sorted(found, key=lambda row: row.created, reverse=True)
 
     async def is_interrupted(self, run: str) -> bool:
-        """Whether a run is interrupted: it could continue, but no process is driving it."""
-        return bool(await self._store.undriven(self._clock(), run))
+        """Whether a run is interrupted: it could continue, but no process drives it or will do so without being asked."""
+        return bool(await self._store.undriven(self._clock(), run)) and not await self.is_left_to_workers(run)
+
+    async def is_left_to_workers(self, run: str) -> bool:
+        """Whether a worker that shares the store continues a run as soon as it can."""
+        return self._store.shared and await self._store.is_kept(EVERYONE, SERVED, run)
 
     async def interrupted(self, who: Principal = Principal()) -> list[RunRow]:
         """The interrupted runs, newest first."""
-        return await self.runs(among=await self._store.undriven(self._clock()), limit=None, who=who)
+        rows = await self.runs(among=await self._store.undriven(self._clock()), limit=None, who=who)
+        return [row for row in rows if not await self.is_left_to_workers(row.id)]
 
     async def playbook_of(self, row: RunRow) -> Playbook | None:
         """The playbook that a run was started from; None for a Python program."""
@@ -159,20 +181,40 @@ class Queries(Administration):
 
     async def view(self, run: str, who: Principal = Principal()) -> RunView:
         row = await self.get(run, who)
-        entries = without_void([entry async for entry in self._engine.entries(row.id)])
+        every = [entry async for entry in self._engine.entries(row.id)]
+        entries = without_void(every)
         view = view_of(row, await self._store.steps(row.id), await self._store.waits(run=row.id), entries)
+        allowed = await lasting_approvals.overrides_of(self._store, row, every)
+        view = msgspec.structs.replace(view, overrides=allowed)
         return with_results(view, await self.playbook_of(row), entries)
+
+    async def run_overrides(self, run: str, who: Principal = Principal()) -> tuple[Override, ...]:
+        """What was allowed in advance for one run, including what was revoked since."""
+        row = await self.get(run, who)
+        return await lasting_approvals.overrides_of(
+            self._store, row, [one async for one in self._engine.entries(row.id)]
+        )
+
+    async def revoke_override(self, name: str, who: Principal = Principal()) -> None:
+        """Ends an override, of all runs or of one run."""
+        run, dot, _ = name.partition(lasting_approvals.SEPARATOR)
+        if not dot:
+            return await super().revoke_override(name, who)
+        who.require("approver", "revoke overrides")
+        row = await self.get(run, who)
+        known = await self.run_overrides(row.id, who)
+        await lasting_approvals.revoke(self._store, row, known, name, who, self._clock())
 
     async def sent(self, run: str, asked: int | str, who: Principal = Principal()) -> list[Sent]:
         """The request to a model, for the call with this record or the last call of the step with this label."""
         row = await self.get(run, who)
-        calls = [entry async for entry in self._engine.entries(row.id) if isinstance(entry.event, ModelAsked)]
-        found = [entry.event for entry in calls if asked in (entry.seq, entry.place.step)]
+        entries = [entry async for entry in self._engine.entries(row.id)]
+        calls = [(entry, entry.event) for entry in entries if isinstance(entry.event, ModelAsked)]
+        found = [event for entry, event in calls if asked in (entry.seq, entry.place.step)]
         if not found:
-            known = ", ".join(dict.fromkeys(entry.place.step for entry in calls)) or "none"
+            known = ", ".join(dict.fromkeys(entry.place.step for entry, _ in calls)) or "none"
             raise NotFound(f"Run {row.id} has no model call at {asked}.", fix=f"Steps with model calls: {known}.")
-        assert isinstance(found[-1], ModelAsked)
-        return sent(found[-1], self._store.text)
+        return sent(found[-1], [event for _, event in calls], self._store.text)
 
     async def settings(self, run: str, who: Principal = Principal()) -> tuple[Settings, Settings]:
         """A run's settings at its start, and its current settings."""

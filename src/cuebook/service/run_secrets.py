@@ -47,8 +47,6 @@ class RunSecrets(msgspec.Struct, frozen=True):
     """The secrets that effects have used."""
     policy: str | None
     """The policy at the start of the run."""
-    workspace: str
-    """The workspace of the run."""
 
 
 class _Seen:
@@ -57,15 +55,13 @@ class _Seen:
     def __init__(self) -> None:
         self.seq = 0
         self.policy: str | None = None
-        self.workspace = ""
         self.named: set[SecretNeed] = set()
         self.used: set[SecretNeed] = set()
 
     def see(self, event: AnyEvent, declared: tuple[SecretNeed, ...]) -> None:
         match event:
-            case RunStarted(inputs=inputs, policy=policy, settings=settings):
+            case RunStarted(inputs=inputs, policy=policy):
                 self.named.update(named_in(declared, inputs))
-                self.workspace = intern(str(settings.get("workspace", "")))
                 self.policy = None if policy is None else intern(str(policy))
             case Forked(values=values):
                 self.named.update(named_in(declared, values))
@@ -106,7 +102,7 @@ class Handles:
         waits = await self._store.unclosed(row.id) if declared else []
         decided = [wait.answer.get("overrides", {}) for wait in waits]
         named = {need for values in (*decided, given) for need in named_in(declared, values)}
-        return RunSecrets(frozenset(seen.named | named), frozenset(seen.used), seen.policy, seen.workspace)
+        return RunSecrets(frozenset(seen.named | named), frozenset(seen.used), seen.policy)
 
     async def _declared_by(self, row: RunRow) -> tuple[SecretNeed, ...]:
         key = row.dialect, row.playbook

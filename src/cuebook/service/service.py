@@ -8,10 +8,11 @@ engine. Every call acts for a user, with the roles of that user and within their
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,19 +20,31 @@ from cuebook.config.settings import Rate
 from cuebook.dialects.dialect import Document
 from cuebook.dialects.playbook import Accepted, Playbook
 from cuebook.gate.limits import Ceilings
-from cuebook.gate.policy import Policy
-from cuebook.gate.roles import Principal, check_may_cancel
+from cuebook.gate.policy import Policy, Preset
+from cuebook.gate.roles import NotAllowed, Principal, check_may_cancel
 from cuebook.gate.tokens import Tokens
 from cuebook.kernel.answers import fitting
+from cuebook.kernel.capabilities import moved
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import Effect, SecretNeed
 from cuebook.kernel.engine.engine import Engine, Programs, WatchFunction
-from cuebook.kernel.errors import AlreadyAnswered, BadInput, Conflict, NotFound, Refused, RunExists, WaitClosed
-from cuebook.kernel.events import ENDED, PAUSES, WAITING, RunStarted
+from cuebook.kernel.errors import (
+    AlreadyAnswered,
+    AtLimit,
+    BadInput,
+    Busy,
+    Conflict,
+    CuebookError,
+    NotFound,
+    Refused,
+    RunExists,
+    WaitClosed,
+)
+from cuebook.kernel.events import ENDED, PAUSES, WAITING, Moved, RunStarted
 from cuebook.kernel.journal import without_void
 from cuebook.kernel.outcomes import Failed
-from cuebook.kernel.ports import Gate, Performer, Redactor, Store
-from cuebook.kernel.run import RunRow, Settings, Signal, WaitRow
+from cuebook.kernel.ports import Gate, KeptRecord, Performer, Redactor, Store
+from cuebook.kernel.run import WORKTREE, RunRow, Settings, Signal, WaitRow
 from cuebook.service import worker
 from cuebook.service.admin import Today, no_policy
 from cuebook.service.decisions import (
@@ -48,8 +61,8 @@ from cuebook.service.decisions import (
     too_late,
 )
 from cuebook.service.expiry import settle
+from cuebook.service.lasting_approvals import Lasts, lasting
 from cuebook.service.queries import Queries
-from cuebook.service.rate_limit import check_rate
 from cuebook.service.run_secrets import Handles, declared_by, named_in
 from cuebook.service.runs.views import RunView
 from cuebook.service.start import (
@@ -61,10 +74,19 @@ from cuebook.service.start import (
     options_of,
     programs_of,
 )
+from cuebook.service.stream import TENANT_SLOTS
 from cuebook.service.worker import PYTHON
 from cuebook.stores.refusals import no_wait
 
+if TYPE_CHECKING:
+    from cuebook.service.dispatch.dispatcher import Dispatcher
+    from cuebook.service.host_steps import HostSteps
+
 __all__ = ["PYTHON", "Principal", "RunView", "Service"]
+
+
+def _no_worktrees() -> Failed:
+    return Failed("no_repository", "Runs cannot have worktrees here.", fix="Run without a worktree.")
 
 
 class Service(Queries):
@@ -85,10 +107,18 @@ class Service(Queries):
         signing_key: bytes | None = None,
         ceilings: Ceilings | None = None,
         rate: Rate | None = None,
+        tenant_runs: int | None = None,
+        host_lease: float = 600.0,
+        worktree_problem: Callable[[], Failed | None] = _no_worktrees,
         programs: Programs | None = None,
+        dispatcher: Dispatcher | None = None,
         **engine: Any,
     ) -> None:
-        """`programs` returns the functions of the Python programs that this service can drive."""
+        """`tenant_runs` is how many runs of a tenant all processes on the store may drive at the same time. `host_lease` is for
+        how many seconds a step is kept for the assistant that took it. `programs` returns the functions of the Python programs
+        that this service can drive. With a dispatcher, workers drive all other runs, in their own processes.
+        """
+        self.dispatcher = dispatcher
         self._own_programs = programs is not None
         made = Engine(
             store,
@@ -102,11 +132,21 @@ class Service(Queries):
         )
         super().__init__(made, today, Tokens(key_file, signing_key))
         self._rate = rate
+        self._tenant_runs = tenant_runs
+        self._host_lease = host_lease
+        self._worktree_problem = worktree_problem
         self.ceilings = ceilings
         self._learn_handles = learn
         self._handles = Handles(store, made.codec)
         self._on_close = on_close
         self._starting = asyncio.Lock()
+
+    @cached_property
+    def host_steps(self) -> HostSteps:
+        """The steps that a connected assistant does."""
+        from cuebook.service.host_steps import HostSteps
+
+        return HostSteps(self._engine, self._learn_run, self.wake, self._host_lease)
 
     # --- starting ---
 
@@ -118,11 +158,12 @@ class Service(Queries):
         who: Principal = Principal(),
         *,
         key: str = "",
+        preset: Preset = "",
     ) -> RunRow:
         """Creates a run of a playbook; `drive` continues it. Bad input creates nothing.
 
-        Inputs that the playbook has already accepted for these options are not checked again. A second call with the
-        same `key` returns the same run.
+        `preset` adds rules to the policy for this run; only an approver may choose one. Inputs that the playbook has already
+        accepted for these options are not checked again. A second call with the same `key` returns the same run.
         """
         dialect, name = playbook.dialect, playbook.name
         given = inputs.values if isinstance(inputs, Accepted) else inputs
@@ -133,11 +174,25 @@ class Service(Queries):
         settings = msgspec.structs.replace(settings, options=options_of(dialect, document, name, settings))
         check_limits(dialect, document, name, self.ceilings)
         row = self._row(dialect.name, dialect.interpreter, playbook.digest, name, who)
-        policy = await self._policy_of(document, name, who)
+        if key:
+            row.id = id_for(who, key)
+        settings = await self._with_worktree(settings, document, row)
+        if preset:
+            who.require("approver", "choose a policy for a run")
+        policy = (await self._policy_of(document, name, who)).for_run(preset)
         check_postconditions(dialect, document, name, policy)
         named = named_in(declared_by(dialect, document), inputs.values)
         await self._learn_of(row, named, (), policy.snapshot())  # the driver will wait for missing secrets
         return await self._create(row, playbook.text, inputs.values, settings, policy, who, key)
+
+    async def _with_worktree(self, settings: Settings, document: Document, row: RunRow) -> Settings:
+        """The settings with the name of the run's worktree, if it is to have one. Raises `BadInput` if it cannot."""
+        if not settings.options.get(WORKTREE) and not document.own_worktree:
+            return settings
+        problem = await asyncio.to_thread(self._worktree_problem)
+        if problem is not None:
+            raise BadInput(problem.message, fix=problem.fix)
+        return msgspec.structs.replace(settings, options={**settings.options, WORKTREE: row.id})
 
     async def start_program(
         self, source: str, name: str, inputs: Mapping[str, Any], settings: Settings, who: Principal = Principal()
@@ -174,6 +229,7 @@ class Service(Queries):
             snapshot = None if self._engine.gate is None else policy.snapshot()
             async with self._within_rate(who):
                 await self._engine.start(row, text, accepted, settings, snapshot)
+            await self._dispatch(row)
         except RunExists:  # another process was faster
             return await self._same(await self._store.run(row.id), row, accepted, settings)
         return row
@@ -213,19 +269,99 @@ class Service(Queries):
         row.parent = parent.id
         async with self._within_rate(who):
             await self._engine.fork(row, begin, changed, checked_settings(settings))
+        await self._dispatch(row)
         return row
 
     # --- driving ---
 
-    async def drive(self, run: str) -> RunRow:
-        """Drives a run until it waits for someone or ends. Follows it while another process is driving it."""
-        return await worker.drive(self, run)
+    async def drive(self, run: str, waits: Callable[[str], None] | None = None) -> RunRow:
+        """Drives a run until it waits for someone or ends. Follows it while another process is driving it. `waits` is called
+        with the reason if the run has to wait because its tenant is at its limit.
 
-    async def take_up(self, run: str) -> RunRow:
-        """Drives a run until it waits or ends. Raises `Busy` if another process is driving it."""
+        With a dispatcher, a worker drives it, and this process only follows it.
+        """
+        if self.is_dispatched(await self._store.run(run)):
+            from cuebook.service.dispatch.follow import follow_to_rest
+
+            return await follow_to_rest(self, run)
+        return await worker.drive(self, run, waits)
+
+    async def connect(self) -> None:
+        """Connects to the dispatcher, if there is one. Raises `Unreachable` if that is impossible."""
+        if self.dispatcher is not None:
+            await self.dispatcher.connect()
+
+    def is_dispatched(self, row: RunRow) -> bool:
+        """Whether workers in other processes drive a run. A Python program is driven by the process that has it."""
+        return self.dispatcher is not None and row.dialect != PYTHON
+
+    async def is_left_to_workers(self, run: str) -> bool:
+        if self.is_dispatched(await self._store.run(run)):
+            return True
+        return await super().is_left_to_workers(run)
+
+    async def wake(self, run: str, *, ending: bool = False) -> bool:
+        """Makes the process that drives a run, or the next one, look at what has arrived for it. Returns False if the
+        dispatcher could not be reached.
+        """
+        await self._engine.hear(run)
+        return self.dispatcher is None or await self._dispatch(await self._store.run(run), ending=ending)
+
+    async def _dispatch(self, row: RunRow, *, ending: bool = False) -> bool:
+        if self.dispatcher is None or not self.is_dispatched(row):
+            return True
+        return await self.dispatcher.wake(row, ending=ending)
+
+    async def take_up(self, run: str, *, reserved: bool = False) -> RunRow:
+        """Drives a run until it waits or ends. Raises `Busy` if another process is driving it, and `AtLimit` if its tenant
+        has no free slot. With `reserved`, the caller has reserved one.
+        """
         row = await self._store.run(run)
         self.check_program(row)
-        return await self._engine.drive(run)
+        if reserved or self._tenant_runs is None or self.drives(run):
+            return await self._engine.drive(run)
+        slot = await self.reserve(row.tenant)
+        if slot is None:
+            return await self._at_limit(row)
+        try:
+            return await self._engine.drive(run)
+        finally:
+            await asyncio.shield(self.give_back(slot))
+
+    @property
+    def limits_tenants(self) -> bool:
+        return self._tenant_runs is not None
+
+    async def reserve(self, tenant: str) -> int | None:
+        """Reserves a slot to drive a run of this tenant; None if all are taken, in this and other processes."""
+        assert self._tenant_runs is not None
+        return await self._engine.slots.take(f"{TENANT_SLOTS}{tenant}", self._tenant_runs)
+
+    def give_back(self, slot: int) -> asyncio.Task[None]:
+        return self._engine.slots.free(slot)
+
+    async def _at_limit(self, row: RunRow) -> RunRow:
+        """The row of a run that has nothing to do now. Raises `AtLimit` if it has, or `Busy` if it is being driven."""
+        if await self._store.alive(row.id):
+            raise Busy(f"Run {row.id} is being driven by another process.", fix="Follow it, or signal it.")
+        if not await self.is_due(row.id):
+            return await self._store.run(row.id)
+        raise AtLimit(self._full(row.tenant), fix=f"Run {row.id} continues when one of them waits or ends.")
+
+    async def limit_reached(self, run: str) -> str:
+        """Why a run that could be driven has to wait, if its tenant is at its limit; otherwise empty. Takes no slot."""
+        if self._tenant_runs is None or not await self.is_due(run):
+            return ""
+        tenant = (await self._store.run(run)).tenant
+        taken = await self._store.taken_slots(f"{TENANT_SLOTS}{tenant}")
+        return self._full(tenant) if taken >= self._tenant_runs else ""
+
+    def _full(self, tenant: str) -> str:
+        return f"{self._tenant_runs} of {self._tenant_runs} runs of tenant {tenant} are being driven"
+
+    def hand_over(self) -> None:
+        """Stops driving, because this process is about to end: each run is released before its next effect."""
+        self._engine.hand_over()
 
     def check_program(self, row: RunRow) -> None:
         """Refuses to drive the run of a Python program that this service does not have."""
@@ -240,12 +376,13 @@ class Service(Queries):
         await self._store.expire(self._clock(), run)
 
     async def settle(self) -> None:
-        """Ends the runs whose only wait has expired."""
-        await settle(self._engine)
+        """Ends the runs whose only wait has expired, unless workers do that."""
+        if self.dispatcher is None:
+            await settle(self._engine)
 
     async def follow(self, run: str) -> RunRow:
-        """Waits until the process that drives a run releases it."""
-        while await self._store.alive(run):  # noqa: ASYNC110 - the driver is another process
+        """Waits until the process that drives a run releases it. This one may still be busy after its claim is gone."""
+        while self.drives(run) or await self._store.alive(run):  # noqa: ASYNC110 - the driver may be another process
             await asyncio.sleep(0.1)
         return await self._store.run(run)
 
@@ -302,18 +439,28 @@ class Service(Queries):
         reason: str = "",
         outcome: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
+        lasts: Lasts = "once",
+        offer: int = 1,
         token: str | None = None,
     ) -> WaitRow:
         """Decides on an approval or an effect in doubt, once.
 
-        `done` needs the outcome of the effect. Changed settings apply from now on and require the runner role.
+        An approval may last for the run or for all runs (`lasts`): it then also allows what `offer` is the number of, among
+        the offers shown with it. `done` needs the outcome of the effect. Changed settings apply from now on and require the
+        runner role.
         """
         row = await self._wait(wait, token, who)
         if token is None:
             who.require("approver", "decide this")
+        elif lasts != "once":
+            raise NotAllowed("A token decides once; only an approver can allow more.", fix="Sign in as an approver.")
         changed = await self._settings_with(row, settings, who)
         if row.kind == "approval":
-            return await self._complete(row, {**approval(row, decision, reason, who), **changed}, who)
+            answered = approval(row, decision, reason, who)
+            allowed, kept = lasting(row, decision, lasts, offer, who, self._engine.clock())
+            return await self._complete(row, {**answered, **allowed, **changed}, who, kept)
+        if lasts != "once":
+            raise BadInput("Only an approval can last.", fix="Leave out how long it lasts.")
         if row.kind != "in_doubt":
             raise BadInput(f"{row.id} does not need a decision: it is about {ABOUT[row.kind]}.", fix=how_to(row))
         answer: dict[str, Any] = {"decision": decision, "reason": reason, **changed}
@@ -325,6 +472,18 @@ class Service(Queries):
             raise BadInput(f"Unknown decision '{decision}'.", fix="Use repeat, stop or done.")
         return await self._complete(row, answer, who)
 
+    async def move(self, run: str, workspace: str, label: str = "", who: Principal = Principal()) -> RunRow:
+        """Records that the folder of a run is somewhere else now; the playbook's folder moves with it."""
+        who.require("runner", "move runs")
+        row = await self.get(run, who)
+        if row.workspace == (label or workspace):
+            return row
+        current = (await self.settings(row.id, who))[1]
+        folder = moved(current.folder, current.workspace, workspace) if current.workspace else current.folder
+        await self._engine.move(row.id, Moved(workspace, label, folder, who.name))
+        await self.wake(row.id)
+        return await self.get(row.id, who)
+
     async def cancel(self, run: str, reason: str = "", who: Principal = Principal()) -> RunRow:
         """Cancels a run, which then undoes what it can; a second call stops it immediately. The policy decides who may
         do so."""
@@ -332,6 +491,9 @@ class Service(Queries):
         for policy in await self._held_to(row):
             check_may_cancel(who, policy.cancel, row.owner)
         await self._signal(Signal(row.id, "cancel", {"reason": reason}, who.name))
+        if self._store.shared and row.epoch == 0 and not row.parent and row.dialect != PYTHON:
+            with suppress(CuebookError):  # a worker that was faster ends it
+                await self._engine.drive(row.id, prepared=True)  # it has done nothing, so any process can end it
         return row
 
     async def retry(self, run: str, *, whole_step: bool = False, who: Principal = Principal()) -> RunRow:
@@ -353,11 +515,15 @@ class Service(Queries):
         return self.tokens.of(wait)
 
     async def close(self) -> None:
-        if self._on_close is not None:
-            await self._on_close()
-        await self.stream.close()
-        await self._engine.close()
-        await self._store.close()
+        try:
+            if self._on_close is not None:
+                await self._on_close()
+            await self.stream.close()
+            await self._engine.close()
+            await self._store.close()
+        finally:
+            if self.dispatcher is not None:
+                await self.dispatcher.close()
 
     # --- inside ---
 
@@ -437,6 +603,8 @@ class Service(Queries):
         if self._rate is None:
             yield
             return
+        from cuebook.service.rate_limit import check_rate
+
         async with self._starting:
             newest = await self._store.runs(tenant=who.tenant, owner=who.name, limit=self._rate.starts)
             check_rate(self._rate, newest, self._engine.clock())
@@ -452,7 +620,7 @@ class Service(Queries):
         found = await self._handles.of(row, {})
         lacking = await self._learn_of(row, found.declared, found.used, found.policy)
         if lacking is not None and self._engine.gate is not None:
-            self._engine.gate.check_place(row.id, found.workspace)
+            self._engine.gate.check_place(row)
         return lacking
 
     async def _learn_run(self, row: RunRow, given: Mapping[str, Any] | None = None) -> Failed | None:
@@ -488,24 +656,26 @@ class Service(Queries):
             raise no_wait(wait)
         return row
 
-    async def _complete(self, row: WaitRow, answer: dict[str, Any], who: Principal) -> WaitRow:
+    async def _complete(
+        self, row: WaitRow, answer: dict[str, Any], who: Principal, keep: Sequence[KeptRecord] = ()
+    ) -> WaitRow:
         await self._learn_run(await self._store.run(row.run))
         kept = self._engine.redactor.value({**answer, "through": who.through} if who.through else answer)
         try:
-            done = await self._store.complete_wait(row.id, kept, who.name, self._engine.clock())
+            done = await self._store.complete_wait(row.id, kept, who.name, self._engine.clock(), keep)
         except (AlreadyAnswered, WaitClosed) as late:
             run = await self._store.run(row.run)
             onward = self._next(run) if isinstance(late, WaitClosed) and run.status in ENDED else ""
             if await self.is_interrupted(run.id):
                 onward = f"`cuebook resume {run.id}` continues the run."
             raise type(late)(late.message, fix=too_late(await self._store.wait(row.id), onward)) from None
-        await self._engine.hear(row.run)
+        await self.wake(row.run)
         return done
 
     async def _signal(self, signal: Signal) -> None:
         await self._learn_run(await self._store.run(signal.run))
         await self._store.signal(self._engine.redactor.value(signal))
-        await self._engine.hear(signal.run)
+        await self.wake(signal.run, ending=signal.kind == "cancel")
 
     def _next(self, row: RunRow) -> str:
         return {
@@ -514,6 +684,8 @@ class Service(Queries):
             "cancelled": f"`cuebook retry {row.id}` continues where it was cancelled.",
             "expired": f"`cuebook retry {row.id}` waits again.",
             "running": f"`cuebook restart {row.id} STEP --set NAME=VALUE` changes it from a step on, in a new run.",
-            "awaiting_input": f"`cuebook answer {row.id} VALUE` answers it.",
+            "awaiting_input": "A connected assistant continues it."
+            if row.reason == "model"
+            else f"`cuebook answer {row.id} VALUE` answers it.",
             "awaiting_approval": f"`cuebook decide {row.id} ...` decides it.",
         }.get(row.status, "")

@@ -22,7 +22,7 @@ from cuebook.kernel.effects import Program
 from cuebook.kernel.engine.engine import Programs
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
-from cuebook.kernel.run import RunRow, Settings
+from cuebook.kernel.run import WORKTREE, RunRow, Settings
 
 _CHOSEN = ("model", "breakpoints", "budget", "answers", "unattended", "options")
 _LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
@@ -38,7 +38,12 @@ def programs_of(own: Programs | None) -> Programs:
             return own(row, text, inputs, options)
         found = playbook.recorded(row.dialect, text, row.name)
         found.observed()  # loads the modules that show the run while there are file descriptors left
-        return with_options(found.dialect.start(found.document, inputs, row.interpreter, options), options)
+        start = with_options(found.dialect.start(found.document, inputs, row.interpreter, options), options)
+        if not options.get(WORKTREE):
+            return start
+        from cuebook.dialects.worktree import in_worktree
+
+        return in_worktree(start)
 
     return program_of
 
@@ -59,7 +64,7 @@ def options_of(dialect: Dialect, document: Any, name: str, settings: Settings) -
         raise InvalidPlaybook(name, warnings)
     unfit = dialect.unfit(document, options)
     if unfit:
-        raise InvalidPlaybook(name, unfit)
+        raise InvalidPlaybook(name, unfit, codes=all(problem.code for problem in unfit))
     return options
 
 

@@ -1,8 +1,8 @@
 """Follows runs: their journals in order, and streaming text character by character.
 
 Runs in this process are followed through the engine, including streaming text; runs in other processes through the
-store, at intervals. Streaming text is buffered once for all readers. A bell wakes a reader, which reads what it missed
-from the store.
+store, at intervals, and through the notices of a shared store, including streaming text from its beginning. Streaming
+text is buffered once for all readers. A bell wakes a reader, which reads what it missed from the store.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from cuebook.kernel.events import (
 from cuebook.kernel.journal import Entry, Place, same_line
 from cuebook.kernel.outcomes import Reply
 from cuebook.kernel.ports import Notice
+from cuebook.service.shared_text import Flow, SharedText
 
 Event: TypeAlias = Entry | TextChunk | TextReset
 """An event for the readers of a run: a record, or a piece of streaming text."""
@@ -37,33 +38,14 @@ T = TypeVar("T")
 
 TEXT_EVERY = 0.09
 """Seconds between two bells for text; a page does not need more frequent updates."""
+TENANT_SLOTS = "tenant:"
+"""How the names of the limits on the runs of a tenant begin."""
 _KEPT = 200
 """The number of recent entries of a run to keep for readers."""
+_BETWEEN_READS = 0.1
+"""Seconds between two reads of a run that rests."""
 _SOONEST, _LATEST = 0.4, 2.0
 """Seconds between two reads of the store, with and without news."""
-
-
-class Flow:
-    """Streaming text: one model call's reply so far."""
-
-    def __init__(self, step: str) -> None:
-        self.step = step
-        self._pieces: list[str] = []
-        self.tries = 1
-        """The number of attempts."""
-
-    def add(self, piece: str) -> None:
-        self._pieces.append(piece)
-
-    def begin_again(self) -> None:
-        self._pieces = []
-        self.tries += 1
-
-    @property
-    def text(self) -> str:
-        if len(self._pieces) > 1:
-            self._pieces = ["".join(self._pieces)]
-        return self._pieces[0] if self._pieces else ""
 
 
 class Calls:
@@ -113,8 +95,20 @@ class Shown:
         self._until[event.seq] = event.offset + len(event.text) if isinstance(event, TextChunk) else 0
         return event
 
-    def lacks(self, chunk: TextChunk) -> bool:
-        return chunk.offset >= self._until.get(chunk.seq, 0)
+    def begin(self, entry: Entry, offset: str) -> None:
+        """Starts after an entry; if it is a model call, after so many characters of its text."""
+        if isinstance(entry.event, ModelAsked):
+            self._asked[entry.place] = entry.seq
+            if offset:
+                self._until.setdefault(entry.seq, int(offset))
+
+    def unseen(self, chunk: TextChunk) -> TextChunk | None:
+        """The part of a chunk that the reader has not seen."""
+        seen = self._until.get(chunk.seq, 0) - chunk.offset
+        if seen <= 0:
+            return chunk
+        text = chunk.text[seen:]
+        return TextChunk(chunk.run, chunk.seq, chunk.step, chunk.offset + seen, text) if text else None
 
     def rest_before(self, entry: Entry) -> TextChunk | None:
         """The rest of a text that the reader has partly seen. It comes before the outcome, even for a slow reader."""
@@ -230,10 +224,12 @@ class Follower:
         self._see = see
         self._stream = stream
         self._stop: Callable[[], None] | None = None
+        self._reading = False
+        """Whether it reads the events from the stream, which include those of this process."""
 
     def listen(self) -> None:
         """Passes on everything that this process does in the run, until `stop`."""
-        self._stop = self._stream.observe(lambda event: self._pass_on(event) if event.run == self.run else None)
+        self._stop = self._stream.observe(self._hear)
 
     def stop(self) -> None:
         if self._stop is not None:
@@ -250,17 +246,33 @@ class Follower:
         """Passes on what another process writes until it releases the run. Returns the result of `released`."""
         if self.seq is None:
             self.seq = await self._stream.last_seq(self.run)
-        reading = asyncio.create_task(self._read())
+        over = asyncio.Event()
+        self._reading = True
+        reading = asyncio.create_task(self._read(over))
         try:
             result = await released
+            over.set()
             await asyncio.wait([reading], timeout=1.0)
             return result
         finally:
+            self._reading = False
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
-    async def _read(self) -> None:
-        async for event in self._stream.events(self.run, str(self.seq), follow=True):
+    async def _read(self, over: asyncio.Event) -> None:
+        """Reads until the run rests and the caller knows it. Before, it may rest only because no process took it yet."""
+        while True:
+            last = over.is_set()
+            async for event in self._stream.events(self.run, str(self.seq), follow=True):
+                self._pass_on(event)
+            if last:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_BETWEEN_READS):
+                    await over.wait()
+
+    def _hear(self, event: Event) -> None:
+        if event.run == self.run and not self._reading:
             self._pass_on(event)
 
     def _pass_on(self, event: Event) -> None:
@@ -280,15 +292,16 @@ class Stream:
         self.entries = engine.entries
         self.observe = engine.observe
         self.flows: dict[str, dict[int, Flow]] = {}
-        """The streaming text of runs in this process, by the record of its call."""
+        """The streaming text of runs that this process drives or follows, by the record of its call."""
         self._feeds: dict[str, Feed] = {}
         self._asked: dict[str, dict[Place, int]] = {}
         """The record of each open model call in this process."""
         self._looking: asyncio.Task[None] | None = None
-        self._listening = False
+        self._listening: asyncio.Task[None] | None = None
         self._followed: Counter[str] = Counter()
         """How many readers of `events` follow each run."""
         self._on_ready: list[Callable[[], None]] = []
+        self._texts = SharedText(engine, self.flows, self._follows)
         engine.observe(self._hear)
         engine.observe(self._share)
 
@@ -296,9 +309,7 @@ class Stream:
         """Listens to the other processes that share the store; `on_ready` is called when a run may be ready."""
         if on_ready is not None:
             self._on_ready.append(on_ready)
-        if not self._listening:
-            self._listening = True
-            await self._store.listen(self._noticed)
+        await asyncio.shield(self._listen())
 
     async def events(self, run: str, after: str, *, follow: bool) -> AsyncIterator[Event]:
         """Yields the events after an event id, and then new events until the run waits or ends."""
@@ -307,15 +318,22 @@ class Stream:
         texts = Shown()
         live: asyncio.Queue[Event] = asyncio.Queue()
         stop = self.observe(lambda event: live.put_nowait(event) if event.run == run else None)
-        self._followed[run] += 1
+        first = not self._follows(run)
+        self._followed[run] += follow
         try:
             if follow:
                 await self.listen()
-            rest = await self._rest_of_text(run, seq, int(offset)) if offset else None
+                if first:
+                    self._texts.catch_up(run)
+            rest = await self._rest_of_text(run, seq, int(offset or 0), live=not offset)
             if rest is not None:
                 yield texts.showing(rest)
+            before = max(0, seq - 1)
             while True:
-                async for entry in self.entries(run, seq):
+                async for entry in self.entries(run, before):
+                    if entry.seq <= seq:
+                        texts.begin(entry, offset)
+                        continue
                     seq = entry.seq
                     rest = texts.rest_before(entry)
                     if rest is not None:
@@ -325,6 +343,7 @@ class Stream:
                         rest = await self._rest_of_text(run, seq, 0, live=True)
                         if rest is not None:
                             yield texts.showing(rest)
+                before = seq
                 if not follow or await self._at_rest(run, seq):
                     return
                 try:
@@ -333,13 +352,15 @@ class Stream:
                 except TimeoutError:
                     continue
                 # A chunk of a call that has not been read from the journal yet follows with the call in the next round.
-                if isinstance(event, TextReset) or (
-                    isinstance(event, TextChunk) and event.seq <= seq and texts.lacks(event)
-                ):
+                if isinstance(event, TextReset):
                     yield texts.showing(event)
+                elif isinstance(event, TextChunk) and event.seq <= seq:
+                    rest = texts.unseen(event)
+                    if rest is not None:
+                        yield texts.showing(rest)
         finally:
             stop()
-            self._followed[run] -= 1
+            self._followed[run] -= follow
             self._unfollow(run)
 
     async def last_seq(self, run: str) -> int:
@@ -362,6 +383,8 @@ class Stream:
     @contextmanager
     def watch(self, run: str) -> Iterator[Feed]:
         """The feed of a run, which exists while it has readers."""
+        if not self._follows(run):
+            self._listen().add_done_callback(lambda _: self._texts.catch_up(run))
         feed = self._feeds.setdefault(run, Feed(run, self))
         feed.readers += 1
         if self._looking is None or self._looking.done():
@@ -380,12 +403,22 @@ class Stream:
 
     async def close(self) -> None:
         """Stops reading what other processes write."""
+        await self._texts.close()
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
             self._looking = None
 
     # --- inside ---
+
+    def _listen(self) -> asyncio.Task[None]:
+        """The task that begins to listen."""
+        if self._listening is None:
+            self._listening = asyncio.get_running_loop().create_task(self._store.listen(self._noticed))
+        return self._listening
+
+    def _follows(self, run: str) -> bool:
+        return run in self._feeds or bool(self._followed[run])
 
     def _unfollow(self, run: str) -> None:
         """Drops the texts of another process's run when its last reader has left."""
@@ -394,32 +427,44 @@ class Stream:
             if run not in self._feeds and not self._engine.drives(run):
                 self.flows.pop(run, None)
                 self._asked.pop(run, None)
+                self._texts.forget(run)
 
     def _share(self, event: Event) -> None:
-        """Sends text of runs that this process drives to the others."""
-        if not isinstance(event, Entry) and self._engine.drives(event.run):
+        """Sends text of runs that this process drives to the others, and listens for their requests."""
+        if not isinstance(event, Entry) and self._store.shared and self._engine.drives(event.run):
+            self._listen()
             self._store.share(event)
 
     def _noticed(self, notice: Notice) -> None:
         if notice.kind == "text":
-            self._hear_text(notice)
+            self._texts.hear(notice)
             return
-        for ready in self._on_ready:
-            ready()
+        if notice.kind == "resend":
+            self._texts.asked(notice.run)
+            return
+        if notice.kind == "slot":
+            self._engine.slots.heard(notice.slot)
+            if notice.slot.startswith(TENANT_SLOTS) or not notice.slot:
+                self._ready()
+            return
+        self._ready()
+        if not notice.sender:
+            self._connected()
         for feed in list(self._feeds.values()):
             if notice.run in ("", feed.run) and not self._engine.drives(feed.run):
                 feed.look_soon()
 
-    def _hear_text(self, notice: Notice) -> None:
-        """Passes on text of another process, unless its beginning was missed: then it is shown when it is complete."""
-        if self._engine.drives(notice.run) or not (notice.run in self._feeds or self._followed[notice.run]):
-            return
-        if notice.again:
-            self._engine.publish(TextReset(notice.run, notice.seq, notice.step))
-            return
-        flow = self.flows.get(notice.run, {}).get(notice.seq)
-        if notice.offset == (len(flow.text) if flow is not None else 0):
-            self._engine.publish(TextChunk(notice.run, notice.seq, notice.step, notice.offset, notice.text))
+    def _connected(self) -> None:
+        """Makes up for notices of text, and requests for it, that were missed before."""
+        for run in list(self.flows):
+            self._texts.asked(run)
+        if self._listen().done():  # otherwise readers wait until this process listens, and then ask
+            for run in {*self._feeds, *self._followed}:
+                self._texts.catch_up(run)
+
+    def _ready(self) -> None:
+        for ready in self._on_ready:
+            ready()
 
     async def _at_rest(self, run: str, seq: int) -> bool:
         row = await self._store.run(run)

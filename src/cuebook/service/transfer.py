@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 import msgspec
 
+from cuebook.kernel.engine.engine import Engine
 from cuebook.kernel.errors import RunExists
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.fold.verify import texts_behind
-from cuebook.kernel.journal import verify
+from cuebook.kernel.journal import Verdict, verify
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow
+from cuebook.service.start import programs_of
 
 KEPT = ("user", "secret", "override", "trust")
 """The kinds of decisions that apply to all runs of a store."""
+
+
+EARLIER = (
+    "an earlier state of it is there, and a copy never changes a run, because another process may be driving it;"
+    " copy to a new file or an empty database instead"
+)
 
 
 class Copied(msgspec.Struct, frozen=True):
@@ -27,17 +35,28 @@ class Copied(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-async def copy_runs(source: Store, target: Store, see: Callable[[Copied], None]) -> list[Copied]:
+Check = Callable[[str], Awaitable[Verdict]]
+
+
+def full_check(store: Store) -> Check:
+    """The check that `cuebook audit --verify` makes: of a run's journal, its rows, its playbook and its texts."""
+    return Engine(store, programs_of(None)).verify
+
+
+async def copy_runs(
+    source: Store, target: Store, see: Callable[[Copied], None], check: Check | None = None
+) -> list[Copied]:
     """Copies every run that the target does not have, parents before their forks. Changes nothing in the source.
 
-    A run that is being driven is skipped, because its journal is still growing.
+    A run that is being driven is skipped, because its journal is still growing, and so is one that fails the check of its
+    chain, or the `check` that is given.
     """
     rows = {row.id: row for row in await source.runs(limit=None)}
     results: dict[str, Copied] = {}
     for run in sorted(rows, key=lambda run: rows[run].created):
         for one in reversed(_lineage(rows, run)):
             if one not in results:
-                results[one] = await _copy(source, target, rows[one])
+                results[one] = await _copy(source, target, rows[one], check)
                 see(results[one])
     return list(results.values())
 
@@ -63,14 +82,17 @@ def _lineage(rows: dict[str, RunRow], run: str) -> list[str]:
     return found
 
 
-async def _copy(source: Store, target: Store, row: RunRow) -> Copied:
+async def _copy(source: Store, target: Store, row: RunRow, check: Check | None) -> Copied:
     unfinished = row.status not in ENDED
     if await source.alive(row.id):
         return Copied(row.id, "driven", unfinished, "a process is driving it")
     whole = await source.whole(row.id)
-    broken = verify(whole.records)
-    if broken.broken_at is not None:
-        return Copied(row.id, "broken", unfinished, f"record {broken.broken_at} of its journal was changed")
+    verdict = verify(whole.records)
+    if verdict.broken_at is not None:
+        return Copied(row.id, "broken", unfinished, f"record {verdict.broken_at} of its journal was changed")
+    verdict = verdict if check is None else await check(row.id)
+    if verdict.broken_at is not None:
+        return Copied(row.id, "broken", unfinished, f"it is broken at record {verdict.broken_at}: {verdict.problem}")
     copy = await source.take_out(row.id)
     behind = texts_behind(copy.records, source.text)
     copy.texts = {found.digest: found.text for found in behind if found.text is not None}
@@ -78,8 +100,11 @@ async def _copy(source: Store, target: Store, row: RunRow) -> Copied:
         await target.bring_in(copy)
     except RunExists:
         there = await target.whole(row.id)
-        same = [record.chain for record in there.records][: len(whole.records)] == [r.chain for r in whole.records]
-        return Copied(row.id, "present", unfinished, "" if same else "another run with this id is there")
+        known, ours = [record.chain for record in there.records], [record.chain for record in whole.records]
+        if known[: len(ours)] == ours:
+            return Copied(row.id, "present", unfinished)
+        earlier = ours[: len(known)] == known
+        return Copied(row.id, "present", unfinished, EARLIER if earlier else "another run with this id is there")
     there = await target.whole(row.id)
     if [record.chain for record in there.records] != [record.chain for record in whole.records]:
         return Copied(row.id, "broken", unfinished, "the copy differs from the original")

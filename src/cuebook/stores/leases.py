@@ -7,6 +7,7 @@ jump when a machine wakes up.
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -45,6 +46,11 @@ class Holder(NamedTuple):
 
 
 _FATES: dict[bool | None, Literal["lives", "ended", "silent"]] = {True: "lives", False: "ended", None: "silent"}
+
+
+def new_slot() -> int:
+    """An id that is never used again: a driver that was taken for dead must not free another driver's slot."""
+    return secrets.randbits(62) + 1
 
 
 class _Watched:

@@ -10,15 +10,17 @@ from typing import Any
 
 import msgspec
 
+from cuebook.kernel.capabilities import Offer
 from cuebook.kernel.errors import Busy, NotFound, StoreError
 from cuebook.kernel.events import ENDED, UNDER_WAY, TextChunk, TextReset
 from cuebook.kernel.journal import GENESIS, ROOT, Record, plain, same_line
-from cuebook.kernel.ports import Batch, Claim, Fate, News, Notice, RunCopy, Whole
-from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow, copy_row
-from cuebook.stores.leases import Holder, Leases
+from cuebook.kernel.ports import Batch, Claim, Fate, KeptRecord, News, Notice, RunCopy, Whole
+from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow, copy_row
+from cuebook.stores.leases import Holder, Leases, new_slot
 from cuebook.stores.refusals import (
     ALIKE,
     attach_late,
+    check_claim,
     check_signal,
     damaged,
     fenced,
@@ -28,11 +30,12 @@ from cuebook.stores.refusals import (
     no_wait,
     refusal,
     run_exists,
+    take_lease,
     unfinished,
 )
+from cuebook.stores.rows import HEADS
 
 _DECIDED = ("answered", "expired", "cancelled")
-_HEADS = ("RunStarted", "Forked", "WaitClosed", "CancelRequested", "Rewound")
 
 
 class _Run:
@@ -57,9 +60,13 @@ class MemoryStore:
         self.leases = Leases()
         self._signals = 0
         self._kept: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self._slots: dict[int, tuple[str, str, float | None]] = {}
+        """Name, driver and the end of each slot that lasts."""
         self._closed = False
 
     # --- writing ---
+
+    shared = False
 
     def now(self) -> float:
         return time.time()
@@ -68,6 +75,9 @@ class MemoryStore:
         """No other process shares it."""
 
     def share(self, event: TextChunk | TextReset) -> None:
+        """No other process shares it."""
+
+    async def ask_for_text(self, run: str) -> None:
         """No other process shares it."""
 
     async def create(self, row: RunRow, text: str, batch: Batch) -> None:
@@ -120,6 +130,7 @@ class MemoryStore:
         self._append(batch)
         held.row.driver = ""
         held.row.epoch += 1  # further appends by this driver are rejected
+        held.news = held.news or bool(held.row.needs)
         if not batch.records:  # the drive had no result, so its cause is still pending
             decided = any(wait.run == batch.run and wait.state in _DECIDED for wait in self._waits.values())
             sent = any(signal.kind == "retry" or held.row.status not in ENDED for signal in held.signals)
@@ -142,16 +153,37 @@ class MemoryStore:
         self._run(run)
         return self._waits_of(run)
 
-    async def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
+    async def complete_wait(
+        self,
+        wait: str,
+        answer: dict[str, Any],
+        by: str,
+        now: float,
+        keep: Sequence[KeptRecord] = (),
+        *,
+        claim: str | None = None,
+    ) -> WaitRow:
+        row = self._open_wait(wait, now)
+        check_claim(row, claim, by)
+        row.state, row.answer, row.by = "answered", plain(answer), by
+        for one in keep:
+            self._kept[one.tenant, one.kind, one.name] = plain(one.body)
+        self._run(row.run).news = True
+        return copy.deepcopy(row)
+
+    async def lease_wait(self, wait: str, lease: Lease, now: float) -> WaitRow:
+        row = self._open_wait(wait, now)
+        take_lease(row, lease, now)
+        return copy.deepcopy(row)
+
+    def _open_wait(self, wait: str, now: float) -> WaitRow:
         row = self._waits.get(wait)
         if row is None:
             raise no_wait(wait)
         over = row.expires is not None and row.expires <= now
         if row.state != "open" or over:
             raise refusal(wait, row.state, row.by, over)
-        row.state, row.answer, row.by = "answered", plain(answer), by
-        self._run(row.run).news = True
-        return copy.deepcopy(row)
+        return row
 
     async def signal(self, signal: Signal) -> None:
         held = self._run(signal.run)
@@ -184,6 +216,9 @@ class MemoryStore:
     async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
         self._kept[tenant, kind, name] = plain(body)
 
+    async def is_kept(self, tenant: str, kind: str, name: str) -> bool:
+        return (tenant, kind, name) in self._kept
+
     async def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]:
         found = sorted((key[2], body) for key, body in self._kept.items() if key[:2] == (tenant, kind))
         return {name: plain(body) for name, body in found}
@@ -199,16 +234,53 @@ class MemoryStore:
 
     async def retire(self, driver: str) -> None:
         self._drivers.pop(driver, None)
+        mine = [id for id, (_, holder, until) in self._slots.items() if holder == driver and until is None]
+        for slot in mine:
+            del self._slots[slot]
+
+    async def take_slot(self, name: str, most: int, driver: str, lasts: float | None = None) -> int | None:
+        now = self.now()
+        taken = 0
+        for id, (of, holder, until) in list(self._slots.items()):
+            if of != name:
+                continue
+            counts = until > now if until is not None else self._is_held(holder, driver)
+            taken += counts
+            if not counts:
+                del self._slots[id]
+        if taken >= most:
+            return None
+        slot = new_slot()
+        self._slots[slot] = (name, driver, None if lasts is None else now + lasts)
+        return slot
+
+    def _is_held(self, holder: str, by: str) -> bool:
+        """Whether a slot's holder is alive; the driver that asks is."""
+        return holder == by or self.leases.holds(self._holder_of(holder))
+
+    async def free_slot(self, slot: int) -> None:
+        self._slots.pop(slot, None)
+
+    async def taken_slots(self, name: str) -> int:
+        now = self.now()
+        held = [(holder, until) for of, holder, until in self._slots.values() if of == name]
+        return sum(until > now if until is not None else self._is_held(holder, "") for holder, until in held)
 
     # --- reading ---
 
-    async def ready(self, now: float, driver: str, run: str | None = None) -> list[str]:
+    async def ready(self, now: float, driver: str, run: str | None = None, offer: Offer | None = None) -> list[str]:
         holds = self.leases.holds
-        return [one.row.id for one in self._to_do(now, run) if one.row.driver == driver or not holds(self._holder(one))]
+        return [
+            one.row.id
+            for one in self._to_do(now, run)
+            if (one.row.driver == driver or not holds(self._holder(one)))
+            and (offer is None or offer.fits(one.row, ending=any(signal.kind == "cancel" for signal in one.signals)))
+        ]
 
     async def undriven(self, now: float, run: str | None = None) -> list[str]:
         seems_held = self.leases.seems_to_hold
-        return [one.row.id for one in self._to_do(now, run) if not seems_held(self._holder(one), now)]
+        due = [one for one in self._to_do(now, run) if not one.row.needs]
+        return [one.row.id for one in due if not seems_held(self._holder(one), now)]
 
     def _to_do(self, now: float, only: str | None) -> list[_Run]:
         """Runs with work that is pending or in progress."""
@@ -224,10 +296,13 @@ class MemoryStore:
         ]
 
     def _holder(self, run: _Run) -> Holder:
-        return self._drivers.get(run.row.driver) or Holder(run.row.driver, None)
+        return self._holder_of(run.row.driver)
+
+    def _holder_of(self, driver: str) -> Holder:
+        return self._drivers.get(driver) or Holder(driver, None)
 
     async def fate(self, driver: str) -> Fate:
-        return (self._drivers.get(driver) or Holder(driver, None)).fate
+        return self._holder_of(driver).fate
 
     async def called(self, driver: str) -> list[str]:
         return [run.row.id for run in self._runs.values() if run.news and run.row.driver == driver]
@@ -408,6 +483,9 @@ class MemoryStore:
         return [
             record
             for record in self._lineage(held)
-            if (record.seq < start and record.kind in _HEADS)
-            or (record.seq >= start and (record.kind == "WaitClosed" or record.seq >= last.get(record.path, 0)))
+            if (record.seq < start and record.kind in HEADS)
+            or (
+                record.seq >= start
+                and (record.kind in ("WaitClosed", "Moved") or record.seq >= last.get(record.path, 0))
+            )
         ]

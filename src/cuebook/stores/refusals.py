@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from cuebook.kernel.errors import (
     AlreadyAnswered,
     CuebookError,
     Fenced,
+    Leased,
     NotFound,
     Refused,
     RunExists,
@@ -18,7 +21,7 @@ from cuebook.kernel.errors import (
 )
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.ports import Batch
-from cuebook.kernel.run import Signal, StepRow, WaitRow
+from cuebook.kernel.run import Lease, Signal, StepRow, WaitRow
 
 
 def no_run(run: str) -> NotFound:
@@ -80,6 +83,34 @@ def attach_late(wait: WaitRow, payload: dict[str, Any]) -> bool:
         return False
     wait.details = {**wait.details, "late": payload["outcome"]}
     return True
+
+
+def take_lease(wait: WaitRow, lease: Lease, now: float) -> None:
+    """Leases a wait, unless someone else has it."""
+    held = wait.lease
+    same = held is not None and (held.claim, held.by) == (lease.claim, lease.by)
+    if held is not None and not same and held.until > now:
+        raise Leased(
+            f"{held.through or held.by} is working on this step.",
+            fix=f"Another assistant may take it over in {max(1, round(held.until - now))} s, unless it is completed before.",
+        )
+    if held is not None:
+        since = held.since if same else lease.since
+        lease = msgspec.structs.replace(lease, since=since, refused=(*held.refused, *lease.refused))
+    wait.lease = lease
+
+
+def check_claim(wait: WaitRow, claim: str | None, by: str) -> None:
+    """Raises `Leased` if a wait that needs a claim is not leased under this one."""
+    held = wait.lease
+    if claim is None or (held is not None and (held.claim, held.by) == (claim, by)):
+        return
+    if held is None:
+        raise Leased("No one has taken this step with this claim.", fix="Take the step first.")
+    raise Leased(
+        f"{held.through or held.by} has taken over this step, so this result was not used.",
+        fix="Take the next step instead.",
+    )
 
 
 def in_order(steps: list[StepRow]) -> list[StepRow]:

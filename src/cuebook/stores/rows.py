@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from cuebook.kernel.capabilities import Offer
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import Record
 from cuebook.kernel.outcomes import Failed
@@ -16,11 +17,18 @@ from cuebook.stores.refusals import damaged
 
 RUN = (
     "id, tenant, owner, dialect, interpreter, playbook, name, created, updated, status, reason, step, model,"
-    " totals, error, parent, parent_seq, epoch, driver"
+    " totals, error, parent, parent_seq, epoch, driver, workspace, needs"
 )
 RECORD = "seq, path, kind, head, body, chain"
 _RUN_COLUMNS = RUN.split(", ")
+RUN_MARKS = len(_RUN_COLUMNS)
+"""The number of these columns."""
+HEADS = ("RunStarted", "Forked", "Moved", "WaitClosed", "CancelRequested", "Rewound")
+"""The kinds of records that count even if they precede a checkpoint: settings, inputs and decisions."""
+NAMES_OF_HEADS = ", ".join(f"'{kind}'" for kind in HEADS)
 NAMES_OF_ENDED = ", ".join(f"'{status}'" for status in sorted(ENDED))
+NONE = "[]"
+"""The JSON of a run without needs."""
 _json = msgspec.json.encode
 
 
@@ -29,14 +37,18 @@ def run_values(row: RunRow) -> tuple[Any, ...]:
     return (
         row.id, row.tenant, row.owner, row.dialect, row.interpreter, row.playbook, row.name, row.created,
         row.updated, row.status, row.reason, row.step, row.model, _json(row.totals).decode(), None,
-        row.parent, row.parent_seq, row.epoch, "",
+        row.parent, row.parent_seq, row.epoch, "", row.workspace, _json(row.needs).decode(),
     )  # fmt: skip
 
 
 def shown_values(row: RunRow) -> tuple[Any, ...]:
-    """The columns of a run that its driver changes: updated, reason, step, model, totals, error and status."""
+    """The columns of a run that its driver changes: updated, reason, step, model, totals, error, workspace, needs and
+    status.
+    """
     error = _json(row.error).decode() if row.error else None
-    return (row.updated, row.reason, row.step, row.model, _json(row.totals).decode(), error, row.status)
+    needs = _json(row.needs).decode() if row.needs else NONE
+    totals = _json(row.totals).decode()
+    return (row.updated, row.reason, row.step, row.model, totals, error, row.workspace, needs, row.status)
 
 
 def step_values(key: int, step: StepRow) -> tuple[Any, ...]:
@@ -57,10 +69,35 @@ def run_row(row: Sequence[Any]) -> RunRow:
     named = dict(zip(_RUN_COLUMNS, row, strict=True))
     try:
         named["totals"] = msgspec.json.decode(named["totals"], type=Totals)
+        named["needs"] = _needs(named["needs"])
         named["error"] = msgspec.json.decode(named["error"], type=Failed) if named["error"] else None
     except msgspec.DecodeError as error:
         raise damaged(f"The row of run {named['id']} cannot be read: {error}.") from None
     return RunRow(**named)
+
+
+class DueRun(NamedTuple):
+    """A run with work to do, as far as it decides who may drive it."""
+
+    run: str
+    dialect: str
+    interpreter: int
+    workspace: str
+    needs: tuple[str, ...]
+    ending: bool
+    """Whether it was cancelled."""
+
+    def fits(self, offer: Offer | None) -> bool:
+        return offer is None or offer.fits(self, ending=self.ending)
+
+
+def due_run(row: Sequence[Any]) -> DueRun:
+    run, dialect, interpreter, workspace, needs, ending = row
+    return DueRun(run, dialect, interpreter, workspace, _needs(needs), bool(ending))
+
+
+def _needs(kept: str) -> tuple[str, ...]:
+    return () if kept == NONE else msgspec.json.decode(kept, type=tuple[str, ...])
 
 
 def wait_row(row: Sequence[Any]) -> WaitRow:

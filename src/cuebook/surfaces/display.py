@@ -10,12 +10,14 @@ from typing import Any
 import click
 
 from cuebook.formats import words
+from cuebook.gate.policy import Override
 from cuebook.kernel.effects import RunCommand, SendHttp
 from cuebook.kernel.engine.budget import money_words
-from cuebook.kernel.events import WaitOpened
+from cuebook.kernel.engine.waits import NEEDS
+from cuebook.kernel.events import FOR_HOST, WaitOpened
 from cuebook.kernel.journal import Verdict
 from cuebook.kernel.outcomes import CommandResult, HttpResponse
-from cuebook.kernel.run import RunRow, Totals, WaitRow
+from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
 from cuebook.service.runs.objects import INTERRUPTED, counts_lines
 from cuebook.service.runs.views import RunView
 
@@ -86,17 +88,42 @@ def clock(at: float) -> str:
     return f"{time.strftime('%H:%M:%S', time.localtime(at))}.{int(at % 1 * 1000):03d}"
 
 
-def status_of(row: RunRow, waits: Iterable[WaitRow] = (), *, interrupted: bool = False) -> str:
+FOR_ASSISTANT = "waiting for the assistant"
+"""The status of a run that waits for an assistant to do a step."""
+
+
+_DECIDED = {"awaiting_input": "answered", "awaiting_approval": "decided", "paused": "resumed"}
+"""The status of a run whose wait is over, but which no process has continued yet."""
+
+
+def is_decided(row: RunRow, waits: Iterable[WaitRow], waits_for: str) -> bool:
+    """Whether a run was answered, decided or resumed, and now waits for a worker. Its journal does not say so yet."""
+    return bool(waits_for) and row.status in _DECIDED and row.reason != NEEDS and not list(waits)
+
+
+def status_of(row: RunRow, waits: Iterable[WaitRow] = (), *, interrupted: bool = False, waits_for: str = "") -> str:
     """The status of a run for people. The journal of an interrupted run still says `running`, or that the run is
-    waiting for an approval that has since been given.
+    waiting for an approval that has since been given. `waits_for` says why a run that has work to do does not continue.
     """
     if interrupted:
         return INTERRUPTED
+    if is_decided(row, waits, waits_for):
+        return _DECIDED[row.status]
     if row.status == "awaiting_approval" and in_doubt(waits):
         return "in doubt"
+    if row.status == "awaiting_input" and row.reason == FOR_HOST:
+        return FOR_ASSISTANT
+    if row.status == "paused" and row.reason == NEEDS:
+        return f"waits for a worker that offers {' and '.join(row.needs)}"
     if row.status == "paused" and row.reason:
         return f"paused ({row.reason})"
     return row.status.replace("_", " ")
+
+
+def step_status_of(step: StepRow, run: RunRow) -> str:
+    """The status of a step for people."""
+    waits = step.status == "awaiting_input" and run.reason == FOR_HOST
+    return FOR_ASSISTANT if waits else step.status.replace("_", " ")
 
 
 def in_doubt(waits: Iterable[WaitRow]) -> bool:
@@ -125,6 +152,23 @@ def preview_lines(preview: Mapping[str, str]) -> list[str]:
     for name, text in preview.items():
         lines += [f"{name}:", *(f"  | {line}" for line in str(text).split("\n"))]
     return lines
+
+
+def patterns_words(patterns: Iterable[tuple[str, str]]) -> str:
+    """What overrides would allow, in one line, each pattern exactly as it would be stored."""
+    return ", ".join(f"{domain} {shlex.quote(pattern)}" for domain, pattern in patterns)
+
+
+def override_words(one: Override, now: float | None = None) -> str:
+    """One approval in advance, and its state."""
+    state = "" if now is None else f"until {moment(one.expires)}" if one.expires is not None else "until it is revoked"
+    if one.revoked:
+        by = f" by {one.revoked_by}" if one.revoked_by else ""
+        state = f"revoked{by}{f', {moment(one.revoked_at)}' if one.revoked_at is not None else ''}"
+    elif now is not None and not one.holds(now):
+        state = "expired"
+    words = f"{one.domain} {shlex.quote(one.pattern)} (by {one.by}, {moment(one.created)})"
+    return f"{words}, {state}" if state else words
 
 
 def incomplete_of(view: RunView) -> str:

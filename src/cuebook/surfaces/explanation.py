@@ -10,6 +10,7 @@ import msgspec
 
 from cuebook.dialects.presentation.preview import Branch, Preview, Step, question_details
 from cuebook.kernel.effects import AskHuman, AskModel, CallTool, Effect, ReadSource, RunCommand, SendHttp
+from cuebook.service.preview.asked import KindRuling, StepRuling, ToolRuling
 from cuebook.service.preview.bound import UNSEEN, Bound, Terms, Use
 from cuebook.service.preview.explanation import Explanation
 from cuebook.service.preview.rulings import ActRuling
@@ -52,6 +53,7 @@ def explanation_object(explained: Explanation) -> dict[str, Any]:
         ],
         "hosts": [{"host": host, "for": what} for host, what in explained.touches.hosts.items()],
         "notes": [*explained.touches.problems, *explained.notes],
+        "asked": asked_object(explained),
         "bound": _bound_object(explained),
     }
 
@@ -82,6 +84,8 @@ def explanation_lines(explained: Explanation) -> Iterator[str]:
             yield from (f"  {name}: {state}" for name, state in states.items())
     yield "\nwhat it touches, and what the policy says:"
     yield from _touches_lines(explained.touches, explained.notes)
+    yield "\nwhat would be asked:"
+    yield from (f"  {line}" for line in asked_lines(explained))
     yield "\nmaximum usage:"
     yield from (f"  {line}" for line in _bound_lines(explained))
 
@@ -211,6 +215,93 @@ def secrets_of(explained: Explanation) -> list[str]:
     return list(dict.fromkeys((*handles, *(name for one in explained.rulings for name in one.act.open.secrets))))
 
 
+# --- what would be asked ---------------------------------------------------------------------------------
+
+
+def asked_object(explained: Explanation) -> dict[str, Any]:
+    """What would be asked, step by step; `decision` is `unknown` where only the run can show it."""
+    return {
+        "asks": bool(explained.asking),
+        "known": not explained.preview.unforeseeable and all(one.act.decision != "unknown" for one in explained.asked),
+        "steps": [
+            {
+                "step": one.act.act.label,
+                "action": _effect_words(one.act.act.effect),
+                "decision": one.act.decision,
+                "rules": list(one.act.rules),
+                "asks": one.asks,
+                "tools": [
+                    {
+                        "tool": tool.tool,
+                        "decision": tool.decision,
+                        "rules": list(tool.rules),
+                        "kinds": [
+                            {
+                                "kind": kind.words,
+                                "decision": kind.decision,
+                                "rules": list(kind.rules),
+                                "except": list(kind.except_for),
+                            }
+                            for kind in tool.kinds
+                        ],
+                    }
+                    for tool in one.tools
+                ],
+            }
+            for one in explained.asked
+        ],
+    }
+
+
+def asked_lines(explained: Explanation) -> Iterator[str]:
+    """What would be asked, step by step, and what that means for a run without anyone to ask."""
+    for one in explained.asked:
+        yield f"{one.act.decision:<8}{_act_words(one.act)}{_because(one.act.rules)}"
+        for tool in one.tools:
+            yield from (f"  {line}" for line in _tool_lines(tool))
+    yield asked_summary(explained)
+
+
+def _tool_lines(tool: ToolRuling) -> Iterator[str]:
+    """One line for a tool, or for each kind of action if these are decided differently."""
+    decisions = {one.decision for one in tool.kinds}
+    if len(decisions) > 1 and tool.decision in decisions:
+        for kind in tool.kinds:
+            yield f"{kind.decision:<8}{tool.tool}, {kind.words}{_because(kind.rules)}"
+            yield from _exceptions(kind)
+        return
+    own = _because(tool.rules) if tool.decision not in decisions else ""
+    kinds = f", {', '.join(one.words for one in tool.kinds)}" if tool.kinds else ""
+    why = own or _because([rule for one in tool.kinds for rule in one.rules])
+    yield f"{tool.decision:<8}{tool.tool}{kinds}{why}"
+    for kind in tool.kinds:
+        yield from _exceptions(kind)
+
+
+def _exceptions(kind: KindRuling) -> Iterator[str]:
+    if kind.except_for:
+        yield f"        except for {'; '.join(kind.except_for)}"
+
+
+def _because(rules: Sequence[str]) -> str:
+    return f": {'; '.join(rules)}" if rules else ""
+
+
+def asked_summary(explained: Explanation) -> str:
+    """In one line, where someone would be asked for approval."""
+    places: dict[str, dict[str, None]] = {}
+    for one in explained.asking:
+        places.setdefault(one.act.act.label, {}).update(dict.fromkeys(one.asking_tools))
+    unknown = [one.act.act.label for one in explained.asked if one.act.decision == "unknown"]
+    if explained.preview.unforeseeable:
+        return f"Only the run shows what it asks: {explained.preview.unforeseeable}."
+    also = f" Only the run shows it for: {', '.join(dict.fromkeys(unknown))}." if unknown else ""
+    if not places:
+        return f"No approval would be needed.{also}"
+    listed = [f"{label} ({', '.join(tools)})" if tools else label for label, tools in places.items()]
+    return f"An unattended run may wait for approval in: {', '.join(listed)}.{also}"
+
+
 # --- at a glance -----------------------------------------------------------------------------------------
 
 
@@ -229,6 +320,10 @@ class Overview(msgspec.Struct, frozen=True):
     model: str = ""
     """The model that `most` applies to; empty if no model is called."""
     problems: tuple[str, ...] = ()
+    asked: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = ()
+    """Each step, and in it each action or tool with the decision and the reason."""
+    summary: str = ""
+    """Where someone would be asked, in one line."""
 
 
 _KINDS = {"model": "Models", "tool": "Tools", "command": "Commands", "file": "Files", "secret": "Secrets"}
@@ -258,13 +353,27 @@ def overview(explained: Explanation) -> Overview:
         most=_most_words(explained.bound, explained.terms),
         model="" if explained.bound.calls == 0 else explained.model,
         problems=tuple(one_line(words) for words in problems if words),
+        asked=tuple((one.act.act.label, tuple(_asked_rows(one))) for one in explained.asked),
+        summary=asked_summary(explained),
     )
 
 
+def _asked_rows(one: StepRuling) -> Iterator[tuple[str, str, str]]:
+    words = _act_words(one.act).partition(": ")[2]
+    yield one.act.decision, words, "; ".join(one.act.rules)
+    for tool in one.tools:
+        line, *more = _tool_lines(tool)
+        named, _, why = line[8:].partition(": ")
+        yield tool.decision, named, "; ".join(filter(None, [why, *(words.strip() for words in more)]))
+
+
 def _act_words(one: ActRuling) -> str:
-    effect = one.act.effect
-    words = f"ask {effect.model or 'the model'}" if isinstance(effect, AskModel) else action_words(effect)
-    return f"step {one.act.label}: {display.short(words)}"
+    """One line that describes a step. It does not name the model: a run may replace the one that its playbook names."""
+    return f"step {one.act.label}: {_effect_words(one.act.effect)}"
+
+
+def _effect_words(effect: Effect | None) -> str:
+    return "ask the model" if isinstance(effect, AskModel) else display.short(action_words(effect))
 
 
 def _question(effect: Effect | None) -> str:
@@ -290,8 +399,9 @@ def _token_words(use: Use) -> list[str]:
 def action_words(effect: Effect | None) -> str:
     """One line that describes an effect."""
     match effect:
-        case RunCommand(argv=argv, cwd=cwd):
-            return f"run {' '.join(map(_quoted, argv))}{f' in {cwd}' if cwd else ''}"
+        case RunCommand(argv=argv, cwd=cwd, network=hosts):
+            reaching = f", which may reach {', '.join(hosts)}" if hosts else ""
+            return f"run {' '.join(map(_quoted, argv))}{f' in {cwd}' if cwd else ''}{reaching}"
         case SendHttp(method=method, url=url):
             return f"send {method} {url}"
         case CallTool(tool=tool, arguments=arguments):

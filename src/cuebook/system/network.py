@@ -1,12 +1,25 @@
-"""This machine on the network: which host names refer to it, and the certificates that it trusts."""
+"""This machine on the network: which host names refer to it, how it looks up others, and the certificates that it trusts."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import ssl
+
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Returns the addresses of a name, in the order in which they are tried."""
+
+
+async def look_up(host: str, port: int) -> list[str]:
+    """The addresses from the system's resolver."""
+    import asyncio
+    import socket
+
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 def is_loopback(host: str) -> bool:

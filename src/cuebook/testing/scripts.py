@@ -206,7 +206,7 @@ class AskingGate:
     ) -> None:
         return None  # no test reads a secret
 
-    def check_place(self, run: str, workspace: str) -> None:
+    def check_place(self, run: RunRow) -> None:
         return None
 
     async def trusted(self, trust: Trust, run: RunRow, by: str) -> None:

@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from cuebook.config import DEFAULT, Config
 from cuebook.gate.gate import Gate
 from cuebook.gate.limits import Ceilings
@@ -34,16 +36,22 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Call, Description, Limits, Performer, Sandbox, Store
 from cuebook.kernel.run import Settings
+from cuebook.performers.models.routing import ModelRouter
 from cuebook.performers.skills.settings import Configured, secret_handles, settings_of
+from cuebook.system.folders import data_folder
 from cuebook.wiring.keys import Keys, in_keyring
 from cuebook.wiring.policy import PolicyFiles
 from cuebook.wiring.workspace import Workspace
 
 if TYPE_CHECKING:
+    from cuebook.config.agents import AgentSettings
+    from cuebook.performers.agents.catalogue import Agent, Catalogue
+    from cuebook.performers.agents.performer import AgentPerformer
     from cuebook.performers.http.performer import HttpPerformer
     from cuebook.performers.skills.library import Skills
     from cuebook.performers.sources import SourcePerformer
     from cuebook.performers.tools.toolbox import Tool
+    from cuebook.performers.worktrees.worktrees import Worktrees
     from cuebook.wiring.tools import Tools
 
 
@@ -65,10 +73,16 @@ class LazyPerformers(Mapping[type[Effect], Performer]):
     def __len__(self) -> int:
         return len(self._makers)
 
-    async def close(self) -> None:
-        """Stops the tool servers that were started."""
+    async def leave(self, run: str) -> None:
+        """Ends the background jobs of a run."""
         if CallTool in self._made:
-            await self._made[CallTool].close()
+            await self._made[CallTool].leave(run)
+
+    async def close(self) -> None:
+        """Stops the tool servers and the coding agents that were started."""
+        for kind in (CallTool, AskModel):
+            if kind in self._made:
+                await self._made[kind].close()
 
 
 class PerformerFactory:
@@ -94,12 +108,16 @@ class PerformerFactory:
             redactor=self.redactor,
         )
         keys.on_found = self._found_key
-        self.sandbox: Sandbox = choose(config.get("sandbox"))
+        place = config.get("store")
+        if not isinstance(place, Path):  # a password in the URL or the driver's variable has no handle
+            for value in (*place.secrets.values(), self.environ.get("PGPASSWORD", "")):
+                self._found_key("store_password", value)
         self._configured_skills = {name: Configured(one.values, one.where) for name, one in config.reach.skills.items()}
         self._skill_settings = settings_of(self.environ, self._configured_skills)
         self._known_parts: set[str] = set()
         self.workspace = Workspace(config, self.environ)
         self.policy = PolicyFiles(config, self.environ, self.workspace)
+        self.sandbox: Sandbox = choose(config.get("sandbox"), self.policy.names_private)
 
     # --- the parts ---
 
@@ -107,7 +125,7 @@ class PerformerFactory:
         """The performers for every kind of effect. Raises `BadInput` if the tool configuration is invalid."""
         made = LazyPerformers(
             {
-                AskModel: lambda: model,
+                AskModel: lambda: ModelRouter(model, lambda name: self._agents(problem, name)),
                 SendHttp: lambda: self.http,
                 Send: _messages,
                 RunPython: lambda: _python(self.sandbox),
@@ -119,6 +137,8 @@ class PerformerFactory:
         problem = self.workspace.problem
         self._performers = made
         reach = self.config.reach
+        if reach.agents:
+            self.catalogue  # noqa: B018 -- as below
         if reach.servers or reach.functions or reach.search is not None or self.given_tools:
             made[CallTool]  # a mistake in the configuration is reported before a run starts
         return made
@@ -150,13 +170,54 @@ class PerformerFactory:
         if problem is not None:
             return _Unavailable(problem)
         from cuebook.performers.commands import CommandPerformer
+        from cuebook.performers.worktrees.placement import Placed, PlacedCommands
 
-        return CommandPerformer(
+        def made(worktree: str) -> CommandPerformer:
+            return CommandPerformer(
+                self.sandbox,
+                self.worktrees.folder(worktree) if worktree else self.workspace.folder,
+                pass_env=self.config.get("pass_env"),
+                readable=[str(self.worktrees.store)] if worktree else (),
+                hidden=self.workspace.hidden_paths(),
+                fixed=self.workspace.fixed_paths(),
+                private=self.policy.names_private,
+            )
+
+        return PlacedCommands(made(""), Placed(made, self.worktrees.opened))
+
+    @cached_property
+    def worktrees(self) -> Worktrees:
+        """The git worktrees of runs."""
+        from cuebook.performers.worktrees.worktrees import Worktrees
+
+        home = data_folder(self.environ) / "worktrees"
+        return Worktrees(self.workspace.folder, home, self.environ, self.redactor.value)
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """The coding agents, as configured."""
+        from cuebook.performers.agents.catalogue import Catalogue
+
+        return Catalogue({name: _agent(one) for name, one in self.config.reach.agents.items()}, self.environ)
+
+    def _agents(self, problem: Failed | None, worktree: str = "") -> AgentPerformer:
+        from cuebook.performers.agents.homes import Homes
+        from cuebook.performers.agents.performer import AgentPerformer
+
+        if worktree and problem is None:
+            missing = self.worktrees.opened(worktree)
+            problem = missing if isinstance(missing, Failed) else None
+        return AgentPerformer(
+            self.catalogue,
             self.sandbox,
-            self.workspace.folder,
-            pass_env=self.config.get("pass_env"),
+            self.worktrees.folder(worktree) if worktree else Path(self.workspace.path),
+            Homes(data_folder(self.environ) / "agents"),
+            reveal=self.vault.resolve,
+            learn=lambda secret: self.redactor.add("agent", secret),
             hidden=self.workspace.hidden_paths(),
             fixed=self.workspace.fixed_paths(),
+            readable=[self.worktrees.store] if worktree else (),
+            problem=problem,
         )
 
     def _tools(self, commands: Any) -> Tools:
@@ -189,7 +250,8 @@ class PerformerFactory:
             self.vault,
             redactor=self.redactor,
             ceilings=self.ceilings(),
-            workspace=self.workspace.path,
+            workspaces=self.workspace.names,
+            confined=self.config.get("sandbox") != "none",
             clock=store.now,
         )
 
@@ -233,7 +295,7 @@ class PerformerFactory:
         value = self.vault.resolve(handle)
         self._known_parts.add(handle)
         if value.lower().startswith(("http://", "https://")):
-            from cuebook.performers.http.addresses import parse_url
+            from cuebook.formats.addresses import parse_url
 
             url = parse_url(value)
             for part in (url.path, url.query):
@@ -247,6 +309,8 @@ class PerformerFactory:
         handles += [handle for server in reach.servers.values() for handle in server.secret_headers.values()]
         handles += [reach.search.key] if reach.search is not None and reach.search.key else []
         handles += self.skill_handles
+        if reach.agents:
+            handles += [handle for agent in self.catalogue.configured for handle in agent.handles]
         return {handle: handle for handle in handles}
 
     def _found_key(self, handle: str, key: str) -> None:
@@ -265,6 +329,32 @@ class _Unavailable:
 
     async def perform(self, effect: Any, call: Call) -> Failed:
         return self._why
+
+
+def _agent(settings: AgentSettings) -> Agent:
+    """The configured agent: the built-in one of that name with these settings, or a new one."""
+    from cuebook.performers.agents.catalogue import BUILT_IN, Agent
+
+    names = (
+        "command",
+        "hosts",
+        "env",
+        "secret_env",
+        "secret_files",
+        "readable",
+        "seconds",
+        "stays",
+        "memory",
+        "processes",
+    )
+    given = {name: getattr(settings, name) for name in names if getattr(settings, name) is not None}
+    built_in = BUILT_IN.get(settings.name)
+    if built_in is None and "command" not in given:
+        raise BadInput(
+            f"{settings.where}: the coding agent '{settings.name}' has no command.",
+            fix='Add one, for example command = ["my-agent", "--acp"].',
+        )
+    return Agent(name=settings.name, **given) if built_in is None else msgspec.structs.replace(built_in, **given)
 
 
 def _messages() -> Performer:

@@ -41,6 +41,10 @@ class PolicyFiles:
         seen = tuple(_state_of(one.path, trusts) for one in found)
         if seen != self._seen:
             self._policy = Policy((*own, *(load_layer(one, trusted) for one in found)))
+            if self._config.get("sandbox") == "none":
+                from cuebook.gate.policy.presets import unconfined
+
+                self._policy = unconfined(self._policy)
             self._seen = seen
         return self._policy
 

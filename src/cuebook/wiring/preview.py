@@ -6,9 +6,12 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 
+import msgspec
+
 from cuebook.config import config_folder
 from cuebook.gate.policy import Policy, load_policy
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.model_names import chain, chained
 from cuebook.performers.models import MAX_TOKENS, Facts, Prices
 from cuebook.performers.models.providers import EMBEDDED_WINDOW
 from cuebook.service.preview.bound import Terms
@@ -37,6 +40,9 @@ def preview_setup(wiring: Wiring, model: str = "") -> Setup:
         budget=wiring.config.budget,
         workspace=wiring.factory.workspace.path,
         flaws=lambda models: () if wins else map(str, wiring.flaws_of(models)),
+        terms_with=lambda models: terms_by_model(wiring)(
+            chained([model, *(() if wins else (_asked(wiring, one.name, model).name for one in models))])
+        ),
     )
 
 
@@ -50,6 +56,11 @@ def terms_by_model(wiring: Wiring) -> Callable[[str], Terms]:
     prices, tool_output = Prices(wiring.config.get("prices")), wiring.config.get("limits.output")
 
     def terms(name: str) -> Terms:
+        # A model that costs something represents the chain, even if a free one comes before it.
+        first, *rest = sorted(map(terms_of, chain(name)), key=lambda one: one.free)
+        return msgspec.structs.replace(first, otherwise=tuple(rest))
+
+    def terms_of(name: str) -> Terms:
         limit = wiring.max_tokens_of(name) or MAX_TOKENS
         provider, _, model = name.partition("/")
         if provider == "local":
@@ -65,5 +76,10 @@ def _asked(wiring: Wiring, model: str, own: str) -> Asked:
     """The full name and the URL of a model. `own` is the run's model."""
     with suppress(BadInput):  # reported as the model's problem
         model = wiring.providers.full_name(model, own)
+    first, *rest = (_one_asked(wiring, one) for one in chain(model))
+    return msgspec.structs.replace(first, otherwise=tuple(rest))
+
+
+def _one_asked(wiring: Wiring, model: str) -> Asked:
     config = wiring.provider_configs.get(model.partition("/")[0])
     return Asked(model, "" if config is None else config.base_url)

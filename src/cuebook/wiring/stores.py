@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cuebook.config import Config
+from cuebook.formats.words import with_extra
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
 from cuebook.stores.sqlite import SqliteStore
@@ -87,7 +88,7 @@ def _need_driver(place: DatabaseUrl) -> None:
     if find_spec("psycopg") is None or find_spec("psycopg_pool") is None:
         raise BadInput(
             f"The store {place} needs the Postgres driver, which is not installed.",
-            fix="Install it with `pip install 'cuebook[postgres]'`.",
+            fix=with_extra("postgres"),
         )
 
 

@@ -10,15 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cuebook.config.tools import ToolServer
-from cuebook.kernel.effects import ServerSpec, ToolSpec
+from cuebook.gate.sandbox import clear
+from cuebook.kernel.effects import CallTool, ServerSpec, ToolSpec
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.outcomes import Failed
-from cuebook.kernel.ports import Call
+from cuebook.kernel.outcomes import Failed, ToolResult
+from cuebook.kernel.ports import EVERYWHERE, Call, Description
 from cuebook.kernel.run import Settings
-from cuebook.performers.agent_tools import Acts, SearchProvider, agent_tools
+from cuebook.kernel.tool_names import WORKTREE as WORKTREE_TOOLS
+from cuebook.performers.agent_tools import Acts, Jobs, SearchProvider, agent_tools
+from cuebook.performers.agents.client_requests import ClientRequests
 from cuebook.performers.mcp import McpPrompts, McpServer, McpTools, checked_client
 from cuebook.performers.tools.functions import python_tool
 from cuebook.performers.tools.toolbox import SimpleTool, Tool, Toolbox
+from cuebook.performers.worktrees.placement import Placed
+from cuebook.performers.worktrees.tools import WorktreeTools
+from cuebook.system.folders import data_folder
 
 if TYPE_CHECKING:
     from cuebook.wiring.performers import PerformerFactory
@@ -27,11 +33,18 @@ if TYPE_CHECKING:
 class Tools(Toolbox):
     """Every tool that a playbook can call."""
 
-    def __init__(self, factory: PerformerFactory, commands: Acts | None) -> None:
-        """`commands` runs the commands of agent tools; without it, there are no agent tools."""
+    def __init__(self, factory: PerformerFactory, commands: Acts | None, worktree: str = "") -> None:
+        """`commands` runs the commands of agent tools; without it, there are no agent tools. They work in the folder of a
+        worktree, or in the workspace if the name is empty.
+        """
         self._factory = factory
-        self._workspace: Path = factory.workspace.folder
+        self._workspace: Path = factory.worktrees.folder(worktree) if worktree else factory.workspace.folder
+        self._placed: Placed[Tools] | None = None
+        """The tools of the runs that have a worktree of their own."""
+        if not worktree:
+            self._placed = Placed(lambda name: Tools(factory, commands, name), factory.worktrees.opened)
         reach = factory.config.reach
+        self._jobs: Jobs | None = None
         tools = [] if commands is None else self._agent_tools(commands)
         tools += [*(_function(name, path) for name, path in reach.functions.items()), *factory.given_tools]
         taken = {tool.spec.name for tool in tools}
@@ -45,14 +58,50 @@ class Tools(Toolbox):
     def _agent_tools(self, commands: Acts) -> list[Tool]:
         factory = self._factory
         search = factory.config.reach.search
-        return agent_tools(
+        self._jobs = Jobs(commands, data_folder(factory.environ) / "jobs", clear)
+        requests = ClientRequests(self._workspace, commands).tools()
+        requests += WorktreeTools(factory.worktrees).tools()
+        return requests + agent_tools(
             self._workspace,
             commands=commands,
+            jobs=self._jobs,
             http=factory.http,
             search=None if search is None else SearchProvider(search.provider, url=search.url, key=search.key),
             reveal=factory.vault.resolve,
             most_seconds=factory.config.get("limits.max_seconds"),
         )
+
+    async def describe(self, effect: CallTool, settings: Settings) -> Description | Failed:
+        found = self._of(effect, settings)
+        if found is None or isinstance(found, Failed):
+            return found or await super().describe(effect, settings)
+        return await found.describe(effect, settings)
+
+    async def perform(self, effect: CallTool, call: Call) -> ToolResult | Failed:
+        found = self._of(effect, call.settings)
+        if found is None or isinstance(found, Failed):
+            return found or await super().perform(effect, call)
+        return await found.perform(effect, call)
+
+    def _of(self, effect: CallTool, settings: Settings) -> Tools | Failed | None:
+        """The tools in the run's own worktree; None if these are the ones to use."""
+        if self._placed is None or effect.tool in WORKTREE_TOOLS:
+            return None
+        return self._placed.of(settings)
+
+    async def leave(self, run: str) -> None:
+        """Ends the background jobs of a run."""
+        if self._jobs is not None:
+            await self._jobs.leave(run)
+        for tools in self._placed.made if self._placed is not None else ():
+            await tools.leave(run)
+
+    async def close(self) -> None:
+        for tools in self._placed.made if self._placed is not None else ():
+            await tools.close()
+        if self._jobs is not None:
+            await self._jobs.close()
+        await super().close()
 
     def _mcp_tools(self, server: McpServer) -> McpTools:
         factory = self._factory
@@ -80,7 +129,7 @@ class Tools(Toolbox):
             headers=spec.headers,
             secret_headers={use.at: use.handle for use in spec.secret_headers},
             forms={use.at: use.form for use in spec.secret_headers},
-            network=bool(spec.command),
+            network=EVERYWHERE if spec.command else (),
             brought=True,
         )
 

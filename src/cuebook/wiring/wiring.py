@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -15,11 +17,12 @@ from cuebook.config import Config, Provider, config_folder
 from cuebook.dialects import registry
 from cuebook.dialects.dialect import Dialect, Document, Named
 from cuebook.gate.sandbox import clear
-from cuebook.kernel.effects import Effect
+from cuebook.kernel.capabilities import LOCAL_MODEL, SANDBOX, Offer
+from cuebook.kernel.effects import AGENTS, Effect
 from cuebook.kernel.engine.engine import Programs
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Performer, Store
-from cuebook.kernel.run import Settings
+from cuebook.kernel.run import HOST, Settings
 from cuebook.performers.models import DEFAULT, ModelPerformer, Prices, ProviderConfig, Providers
 from cuebook.performers.models.model import Model
 from cuebook.performers.models.providers import BUILT_IN
@@ -32,8 +35,10 @@ if TYPE_CHECKING:
     from cuebook.performers.models.model_lists import Offers
     from cuebook.performers.tools.toolbox import Tool
     from cuebook.service.contract.runtime import Runtime
+    from cuebook.service.dispatch.temporal.dispatcher import TemporalDispatcher
+    from cuebook.service.dispatch.temporal.worker import TemporalWorker
     from cuebook.service.playbooks.library import Stored
-    from cuebook.service.worker import Worker
+    from cuebook.service.worker import Released, Worker
 
 EMBEDDED_MAX_TOKENS = 512
 """A low limit, because the embedded model is slow and does not always stop on its own."""
@@ -55,13 +60,24 @@ class Wiring:
         self.config = config
         self.keys = keys or Keys()
         self._store = store
+        tools = tuple(tools)
+        self._extended = bool(models or tools)
+        """Whether only this process has some of the models and tools."""
         custom = {name: _merged(provider) for name, provider in config.providers.items()}
         self.provider_configs: dict[str, ProviderConfig] = {**BUILT_IN, **custom}
         shared = {name for name, provider in config.providers.items() if provider.shared}
         limit = config.get("limits.reply")
         own = config.get("model") or ""
-        self.providers = Providers(self.keys, custom, models=models, shared=shared, reply_limit=limit, own=own)
         self.factory = PerformerFactory(config, self.keys, tools=tools)
+        self.providers = Providers(
+            self.keys,
+            custom,
+            models=models,
+            shared=shared,
+            reply_limit=limit,
+            own=own,
+            agents=lambda name: self.factory.catalogue.check(name),
+        )
 
     @cached_property
     def offers(self) -> Offers:
@@ -98,15 +114,22 @@ class Wiring:
         stays_open = document is not None and document.stays_open and self.config.origin("pause_expiry") == UNSAID
         if needed:
             model = self.providers.full_name(model)
+            if document is not None and model.startswith(AGENTS) and not document.admits_agents:
+                raise BadInput(
+                    f"{model} is a coding agent, and this playbook's steps must be answered by a model.",
+                    fix="Choose a model; graphs and Markdown playbooks can be executed by coding agents.",
+                )
             self.providers.check(model)
         return Settings(
             model=model if needed else "",
             max_tokens=self.max_tokens_of(model),
             temperature=self.config.get("temperature"),
+            effort=self.config.get("effort"),
             breakpoints=breakpoints,
             budget=self.config.budget,
             pause_expiry=None if stays_open else self.config.get("pause_expiry"),
             workspace=self.factory.workspace.path,
+            workspace_label=self.factory.workspace.label,
             folder="" if folder is None else os.path.realpath(folder),
             model_wins=wins,
         )
@@ -126,6 +149,8 @@ class Wiring:
     def flaws_of(self, models: Iterable[Named]) -> Iterator[BadInput]:
         """Yields the reasons why models are unavailable."""
         for one in models:
+            if one.name == HOST:
+                continue
             try:
                 self.providers.chosen(one.name, self.model)
                 self.providers.check(one.name, self.model)
@@ -168,6 +193,7 @@ class Wiring:
         given = store or self._store
         performers = self.factory.performers(performer)
         signing = signing_key(self.config, self.factory.vault.resolve) if given is None else {}
+        dispatcher = None if given is not None else self.dispatcher
         kept = given or self.open_store()
         for config in self.provider_configs.values():
             if config.key:
@@ -185,18 +211,73 @@ class Wiring:
             **signing,
             ceilings=self.factory.ceilings(),
             rate=self.config.get("rate_limit"),
+            tenant_runs=self.config.get("limits.tenant_runs"),
+            host_lease=self.config.get("host.lease"),
+            worktree_problem=lambda: self.factory.workspace.problem or self.factory.worktrees.problem(),
             programs=programs,
             clear=clear,
+            leave=performers.leave,
+            offer=self.offer(own_programs=programs is not None),
+            machine=platform.node(),
+            dispatcher=dispatcher,
         )
+
+    @cached_property
+    def dispatcher(self) -> TemporalDispatcher | None:
+        """The configured dispatcher, which connects on demand; None if each process drives its own runs."""
+        if self._extended or self.config.get("temporal.address") is None:
+            return None
+        from cuebook.wiring.dispatch import dispatcher_of
+
+        return dispatcher_of(self.config, self.factory.vault.resolve)
+
+    async def connect(self) -> None:
+        """Connects the dispatcher, if there is one. Called before anything is created, because it may be unreachable."""
+        if self.dispatcher is not None:
+            await self.dispatcher.connect()
+
+    def temporal_worker(self, service: Service, released: Released | None = None) -> TemporalWorker:
+        """The worker that drives the runs that Temporal delivers to this process."""
+        from cuebook.service.dispatch.temporal.dispatcher import TemporalDispatcher
+        from cuebook.service.dispatch.temporal.worker import TemporalWorker
+
+        dispatcher = service.dispatcher
+        assert isinstance(dispatcher, TemporalDispatcher)
+        at_once, drain = self.config.get("worker.at_once"), self.config.get("worker.drain")
+        return TemporalWorker(service, dispatcher, at_once=at_once, drain=drain, released=released)
+
+    def worker(self, service: Service) -> Worker:
+        """The worker for a surface: it drives runs in this process, or follows the workers that do."""
+        from cuebook.service.dispatch.remote import RemoteWorker
+        from cuebook.service.worker import Worker
+
+        kind = Worker if service.dispatcher is None else RemoteWorker
+        return kind(service, self.factory.workspace.path, at_once=self.config.get("worker.at_once"))
+
+    def offer(self, *, own_programs: bool = False) -> Offer:
+        """What this process can do for runs: its workspace, its capabilities, and the dialects it can interpret."""
+
+        def interpreter(dialect: str) -> int:
+            if own_programs and not registry.is_known(dialect):
+                return sys.maxsize
+            found = registry.find(dialect)
+            return found.interpreter if found is not None else 0
+
+        return Offer(self.factory.workspace.names, self._capabilities, interpreter)
+
+    def _capabilities(self) -> Iterator[str]:
+        if not self.factory.sandbox.problem:
+            yield SANDBOX
+        if self.providers.is_usable("local"):
+            yield LOCAL_MODEL
 
     def runtime(self, service: Service, stored: Stored | None = None, worker: Worker | None = None) -> Runtime:
         """The runtime contract for this service, with the user's stored playbooks or the given playbooks."""
         from cuebook.service.contract.runtime import Runtime
-        from cuebook.service.worker import Worker
 
         return Runtime(
             service,
-            worker or Worker(service, self.factory.workspace.path),
+            worker or self.worker(service),
             lambda document, folder: self.settings(folder=folder, document=document),
             stored or self.stored(),
             where=" in this process",
@@ -235,5 +316,12 @@ def _merged(provider: Provider) -> ProviderConfig:
                 fix='Add one, for example base_url = "http://127.0.0.1:8000/v1".',
             )
         built_in = ProviderConfig(base_url=provider.base_url)
-    changes = {"base_url": provider.base_url, "key": provider.key_env, "protocol": provider.protocol}
+    changes = {
+        "base_url": provider.base_url,
+        "key": provider.key_env,
+        "protocol": provider.protocol,
+        "at_once": provider.at_once,
+        "requests_per_minute": provider.requests_per_minute,
+        "takes": provider.takes,
+    }
     return msgspec.structs.replace(built_in, **{name: value for name, value in changes.items() if value is not None})

@@ -32,6 +32,16 @@ class Workspace:
         return os.path.realpath(self.folder)
 
     @property
+    def label(self) -> str:
+        """The name under which other machines know this folder; empty if it has none."""
+        return self._config.get("workspace_label") or ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names by which runs refer to this folder."""
+        return (self.path, self.label) if self.label else (self.path,)
+
+    @property
     def problem(self) -> Failed | None:
         """Why nothing can run in the workspace; None if it can be used."""
         return self.unfit(self.folder)

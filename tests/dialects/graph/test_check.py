@@ -127,15 +127,6 @@ def test_a_cycle_is_shown() -> None:
     assert problem.fix == "Add max_iterations to one of its edges."
 
 
-def test_two_edges_without_a_condition_are_ambiguous() -> None:
-    text = graph("a>b", "a>c", "b>c")
-    (problem,) = refusal(text, "g.json")
-    assert problem.code == "AMBIGUOUS_EDGES"
-    first = line_of(text, '"edges"') + 1
-    assert problem.fix == f"The other edge is on line {first}: add a 'when' to one of them."
-    assert found_codes(graph("a>b", "a>c?", "b>c"), "error") == []
-
-
 def test_reachability_is_checked_only_if_every_edge_is_valid() -> None:
     assert said(graph("a>b", "b>a", "b>x?")) == ["UNKNOWN_EDGE_TARGET"]
 

@@ -290,7 +290,11 @@ class Played:
         return problems
 
     def offered(self, wanted: dict[str, list[str]]) -> list[str]:
-        return [line for key, one in wanted.items() for line in compare(key, self._call("run", key).tools, one)]
+        return [line for key, one in wanted.items() for line in compare(key, self._offered(key), one)]
+
+    def _offered(self, node: str) -> list[str]:
+        """The tools of a node. `Task` is our own addition to the built-in tools of the format."""
+        return [tool for tool in self._call("run", node).tools if tool != "Task"]
 
     def models(self, wanted: dict[str, Any]) -> list[str]:
         problems = []

@@ -15,7 +15,7 @@ from cuebook.dialects.graph.model import Workflow
 from cuebook.dialects.graph.parse import parse
 from cuebook.dialects.presentation.drawing import mermaid
 from cuebook.kernel.ports import Store
-from tests.dialects.graph.harness import GraphHarness, flow
+from tests.dialects.graph.harness import GraphHarness, flow, way
 from tests.dialects.graph.samples import FULL, PUBLISHED, beside, loaded
 from tests.dialects.presentation.test_drawing import HOSTILE
 
@@ -116,30 +116,26 @@ FAN = loaded(
 
 
 def test_parallel_nodes_have_thick_lines() -> None:
-    assert lines_of(mermaid(drawing(FAN)))[-3:] == [
-        '    n1 ==>|"in parallel"| n2',
-        '    n1 ==>|"in parallel"| n3',
+    assert lines_of(mermaid(drawing(FAN)))[5:] == [
+        "    n3 ==> n4",
+        '    n1 ==>|"at once"| n2',
+        '    n1 ==>|"at once"| n3',
         '    n2 ==>|"join"| n4',
     ]
 
 
 async def test_a_run_with_parallel_nodes_shows_the_edges_it_followed(store: Store) -> None:
-    """The edge from one branch to the next is not shown as followed."""
+    """The edge from one branch to the next is not shown, because it is not followed."""
     harness = GraphHarness(store)
     row = await harness.run(flow(*"sabe", x_cuebook={"fan_out": [{"node": "s", "to": ["a", "b"], "join": "e"}]}))
     drawn = lines_of(mermaid(drawing(harness.workflow, state_of(harness.workflow, await harness.events(row.id)))))
-    assert drawn[5:11] == [
-        "    n1 --> n2",
-        "    n2 --> n3",
-        "    n3 --> n4",
-        '    n1 ==>|"in parallel"| n2',
-        '    n1 ==>|"in parallel"| n3',
+    assert drawn[5:9] == [
+        "    n3 ==> n4",
+        '    n1 ==>|"at once"| n2',
+        '    n1 ==>|"at once"| n3',
         '    n2 ==>|"join"| n4',
     ]
-    assert drawn[-2:] == [
-        "    linkStyle 2,3,4,5 stroke:#16a34a,stroke-width:2px",
-        "    linkStyle 0,1 stroke:#9ca3af,stroke-dasharray:4 3",
-    ]
+    assert drawn[-1] == "    linkStyle 0,1,2,3 stroke:#16a34a,stroke-width:2px"
 
 
 async def test_without_branches_the_thick_lines_stay_grey(store: Store) -> None:
@@ -153,10 +149,37 @@ async def test_without_branches_the_thick_lines_stay_grey(store: Store) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("edges", "arrows"),
+    [
+        (("a b", "a c", "b z", "c z"), ["a=b", "a=c", "b>z", "c>z"]),
+        (("a b", "a c", "b d", "d z", "c z"), ["a=b", "a=c", "b-d", "d>z", "c>z"]),
+        (("a b", "a c", "b d when so", "b z when not", "c z"), ["a=b", "a=c", "b-d", "b>z", "c>z", "d>z"]),
+        (("a b", "a c", "a d", "b e", "c e", "e z", "d z"), ["a=b", "a=c", "a=d", "b>e", "c>e", "e>z", "d>z"]),
+        (("a b", "a c", "b z", "c z", "z a when again x1", "z e"), ["a=b", "a=c", "b>z", "c>z", "z-a", "z-e"]),
+    ],
+    ids=["plain", "long", "ends early", "meets early", "repeats"],
+)
+def test_edges_taken_at_once_begin_and_join_branches(edges: tuple[str, ...], arrows: list[str]) -> None:
+    names = dict.fromkeys(name for edge in edges for name in edge.split()[:2])
+    made = drawing(parse(flow(*names, edges=way(*edges), x_cuebook={"parallel": True}), "f.yml"))
+    step = {box.id: box.step for box in made.boxes}
+    marks = {"fan": "=", "join": ">", "way": "-"}
+    assert [f"{step[one.from_]}{marks[one.kind]}{step[one.to]}" for one in made.arrows] == arrows
+
+
+async def test_a_run_shows_several_edges_taken_at_once(store: Store) -> None:
+    harness = GraphHarness(store)
+    row = await harness.run(flow(*"abcz", edges=way("a b", "a c", "b z", "c z")), parallel=True)
+    made = drawing(harness.workflow, state_of(harness.workflow, await harness.events(row.id)))
+    assert [one.times for one in made.arrows] == [1, 1, 1, 1]
+    assert [box.status for box in made.boxes] == ["completed"] * 4
+
+
 def test_an_edge_that_was_taken_again_shows_the_count() -> None:
     events = [routed("s", "a", "fan out"), routed("a", "e", "join"), routed("b", "(end)", "dry run")]
     drawn = lines_of(mermaid(drawing(FAN, state_of(FAN, [*events, *events]))))
-    assert '    n1 ==>|"in parallel · taken 2x"| n2' in drawn
+    assert '    n1 ==>|"at once · taken 2x"| n2' in drawn
     assert '    n2 ==>|"join · taken 2x"| n4' in drawn
 
 

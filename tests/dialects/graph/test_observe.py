@@ -224,5 +224,5 @@ async def test_arguments_that_cannot_be_read_are_shown_as_they_came(store: Store
     row = await harness.run(flow("a", nodes={"a": {"skills": ["s"]}}))
     assert row.status == "completed"
     (called,) = [event for event in await harness.events(row.id) if event["type"] == "tool:call"]
-    assert (called["input"], called["callId"]) == ('{"at": ', "7")
+    assert (called["input"], called["callId"], called["malformed"]) == ('{"at": ', "7", True)
     assert (await harness.results(row.id))["a"]["toolCalls"][0]["input"] == '{"at": '

@@ -683,11 +683,11 @@ def test_a_filter_is_whole_steps_and_differs_with_the_network(monkeypatch: pytes
         assert len(alone) % 8 == len(together) % 8 == 0
         assert alone != together
         filters = {
-            filter_for_landlock.__wrapped__(network=network, reads_only=reads_only)
-            for network in (True, False)
+            filter_for_landlock.__wrapped__(network=network, reads_only=reads_only, proxied=proxied)
+            for network, proxied in ((True, False), (False, False), (False, True))
             for reads_only in (True, False)
         }
-        assert len(filters) == 4
+        assert len(filters) == 6
         assert {len(code) % 8 for code in filters if code} == {0}
     monkeypatch.setattr("platform.machine", lambda: "m68k")
     assert filter_for.__wrapped__(False) is None

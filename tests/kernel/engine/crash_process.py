@@ -64,11 +64,11 @@ def die_at_commit(when: str, number: int) -> None:
         reach("after", mine)
 
     @asynccontextmanager
-    async def counted_transaction(self: Any, connection: Any) -> AsyncIterator[None]:
+    async def counted_transaction(self: Any, connection: Any) -> AsyncIterator[Any]:
         nonlocal count
         mine = 0
-        async with transaction(self, connection):
-            yield
+        async with transaction(self, connection) as begun:
+            yield begun
             count += 1
             mine = count
             reach("before", mine)

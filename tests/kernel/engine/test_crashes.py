@@ -204,7 +204,7 @@ async def waiting_for(folder: Path, why: str) -> str:
     """A run that received something while no process was driving it."""
     store = open_shared(folder)
     engine = engine_on(store, folder)
-    settings = Settings(pause_expiry=0.001 if why == "expiry" else None)
+    settings = Settings(pause_expiry=3600.0 if why == "expiry" else None)
     run = await begin(engine, "failing" if why == "retry" else "everything", settings=settings)
     row = await engine.drive(run)
     assert row.status == ("failed" if why == "retry" else "awaiting_input")
@@ -213,7 +213,7 @@ async def waiting_for(folder: Path, why: str) -> str:
             (wait,) = await store.waits(run=run)
             await store.complete_wait(wait.id, {"value": "yes"}, "me", engine.clock())
         case "expiry":
-            await asyncio.sleep(0.01)
+            await store.expire(engine.clock() + 7200.0, run)
         case "cancel" | "retry":
             await store.signal(Signal(run, why, {}, "me"))
     await engine.close()

@@ -107,10 +107,13 @@ async def test_an_outcome_that_no_store_can_hold_fails_its_effect(length: int, s
     await engine.close()
 
 
-@pytest.mark.parametrize("where", ["prompt", "context"])
+@pytest.mark.parametrize("where", ["prompt", "context", "later context"])
 async def test_text_that_no_store_can_hold_is_not_sent_to_a_model(where: str, store: Store) -> None:
     def start(state: Any) -> Program[Any]:
-        yield AskModel("\ud83d") if where == "prompt" else AskModel("?", EMPTY.add("user", "\ud83d"))
+        if where == "later context":
+            yield AskModel("?", EMPTY.add("user", "Hi"))
+        context = EMPTY.add("user", "Hi") if where == "later context" else EMPTY
+        yield AskModel("\ud83d") if where == "prompt" else AskModel("?", context.add("user", "\ud83d"))
 
     PROGRAMS["half a prompt"] = lambda inputs: start
     engine = Engine(store, lambda row, text, inputs, options: PROGRAMS[row.name](inputs), {AskModel: EchoModel()})
@@ -125,6 +128,8 @@ async def test_a_context_is_stored_block_by_block_once(store: Store, tmp_path: P
 
     def appending(batch: Batch) -> Any:
         written.extend(batch.texts or {})
+        asked = [engine.codec.decode(record.body) for record in batch.records if record.kind == "ModelAsked"]
+        written.extend(block.text.digest for event in asked for block in getattr(event, "added", ()))
         return append(batch)
 
     def start(state: Any) -> Program[Any]:
@@ -136,9 +141,11 @@ async def test_a_context_is_stored_block_by_block_once(store: Store, tmp_path: P
     PROGRAMS["talking"] = lambda inputs: start
     store.append = appending  # type: ignore[method-assign]
     engine = engine_on(store, tmp_path)
-    assert (await engine.drive(await begin(engine, "talking"))).status == "completed"
+    run = await begin(engine, "talking")
+    assert (await engine.drive(run)).status == "completed"
     assert written.count(Text("Be brief.").digest) == 1
     assert [written.count(Text(f"question {number}").digest) for number in range(5)] == [1] * 5
+    assert not (await engine.verify(run)).missing
     await engine.close()
 
 

@@ -63,9 +63,9 @@ async def names(box: Toolbox) -> list[str]:
 
 
 async def test_there_are_those_that_can_work(box: Toolbox, workspace: Path):
-    assert await names(box) == ["Bash", "Edit", "Glob", "Grep", "Read", "WebFetch", "Write"]
+    assert await names(box) == ["Bash", "Edit", "Glob", "Grep", "Read", "TodoWrite", "WebFetch", "Write"]
     assert await names(Toolbox(agent_tools(workspace, commands=None, http=None))) == [
-        *("Edit", "Glob", "Grep", "Read", "Write"),
+        *("Edit", "Glob", "Grep", "Read", "TodoWrite", "Write"),
     ]
     searching = tools_in(workspace, SearchProvider("searxng", url="http://127.0.0.1:1"))
     assert "WebSearch" in await names(searching)
@@ -79,7 +79,7 @@ async def test_the_marks_are_honest(workspace: Path):
         assert not isinstance(tool, Failed)
         marks[name] = tool.reads_only
     assert marks == {
-        **dict.fromkeys(("Read", "Glob", "Grep", "WebFetch", "WebSearch"), True),
+        **dict.fromkeys(("Read", "Glob", "Grep", "TodoWrite", "WebFetch", "WebSearch"), True),
         **dict.fromkeys(("Write", "Edit", "Bash"), False),
     }
 
@@ -128,7 +128,7 @@ async def test_a_long_file_is_shown_in_parts_that_fit(box: Toolbox, workspace: P
 @pytest.mark.parametrize(
     ("data", "code", "words"),
     [
-        (b"\x89PNG\r\n\x1a\n\0\0", "binary_file", "not a text file"),
+        (b"\x7fELF\0\0", "binary_file", "not a text file"),
         (b"\xff\xfe\x00broken", "binary_file", "not a text file"),
         (b"caf\xe9", "binary_file", "not a text file"),
         (b"x" * (9 << 20), "too_large", "too large"),

@@ -72,9 +72,10 @@ async def test_only_what_is_held_to_reading_is_described_as_reading(workspace: P
     free = await described(CommandPerformer(choose("none"), workspace), effect)
     assert not free.actions[0].reads_only
     assert "without a sandbox" in free.preview["may change"]
-    online = await described(CommandPerformer(choose(), workspace, network=lambda: True), effect)
+    effect = RunCommand(("ls",), reads_only=True, network=("example.com",))
+    online = await described(CommandPerformer(choose(), workspace), effect)
     assert not online.actions[0].reads_only
-    assert online.preview["network"] == "yes"
+    assert online.preview["network"] == "only example.com"
 
 
 async def test_describing_twice_gives_the_same(confining: CommandPerformer, workspace: Path) -> None:

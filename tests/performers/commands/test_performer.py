@@ -202,16 +202,21 @@ async def test_the_network_is_reached_only_where_it_is_allowed(workspace: Path) 
 
     def hit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         hits.append(writer)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         writer.close()
+
+    def allowed(host: str, port: int) -> bool:
+        return True
 
     server = await asyncio.start_server(hit, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    effect = python(f"import socket; socket.create_connection(('127.0.0.1', {port}), 5)")
+    place = f"127.0.0.1:{port}"
+    effect = python(f"import urllib.request as it; print(it.urlopen('http://{place}/', timeout=5).status)")
+    online = CommandPerformer(choose(private=allowed), workspace, private=allowed)
     async with server:
-        assert (await result(CommandPerformer(choose(), workspace), effect)).exit_code != 0
+        assert (await result(online, effect)).exit_code != 0
         assert hits == []
-        online = CommandPerformer(choose(), workspace, network=lambda: True)
-        assert (await result(online, effect)).exit_code == 0
+        assert str((await result(online, msgspec.structs.replace(effect, network=(place,)))).stdout) == "200\n"
         assert hits
 
 
@@ -240,9 +245,41 @@ async def test_a_sandbox_that_refuses_is_an_outcome(workspace: Path) -> None:
 
 
 async def test_a_command_that_needs_the_network_says_so(performer: CommandPerformer) -> None:
-    described = await performer.describe(RunCommand(("true",), network=True, reads_only=True), Settings())
+    effect = RunCommand(("true",), network=("GitHub.com", "registry.npmjs.org:8443", "github.com:443"), reads_only=True)
+    described = await performer.describe(effect, Settings())
     assert isinstance(described, Description)
-    assert described.actions == (Action("command", "true"), Action("tool", "network"))
+    assert described.actions == (
+        Action("command", "true"),
+        Action("egress", "CONNECT https://github.com/"),
+        Action("egress", "CONNECT https://registry.npmjs.org:8443/"),
+        Action("tool", "network", reads_only=True),
+    )
+    only = "only github.com, registry.npmjs.org:8443"
+    assert described.preview["network"] in (only, "yes: it runs without a sandbox")
+    assert described.bound["network"] == ["github.com", "registry.npmjs.org:8443"]
+
+
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [
+        ("*.example.com", "bad_host"),
+        ("https://example.com", "bad_host"),
+        ("example.com/path", "bad_host"),
+        ("user@example.com", "bad_host"),
+        ("0x7f.1", "bad_host"),
+        ("", "bad_host"),
+        ("127.0.0.1:8080", "refused_address"),
+        ("metadata.internal", "refused_address"),
+    ],
+)
+async def test_a_host_that_is_no_host_or_not_public_is_refused(
+    performer: CommandPerformer, host: str, code: str
+) -> None:
+    effect = RunCommand(("true",), network=(host,))
+    described = await performer.describe(effect, Settings())
+    assert isinstance(described, Failed)
+    assert described.code == code
+    assert await performer.perform(effect, call()) == described
 
 
 # --- streams ---

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from cuebook.formats.addresses import BadUrl, Url, kind_of, parse_url, resolve_url
 from cuebook.gate.policy import Layer, Policy, bundle_from, names_host
 from cuebook.kernel.effects import SecretUse, SendHttp
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Description
 from cuebook.kernel.run import Settings
-from cuebook.performers.http.addresses import BadUrl, Url, kind_of, parse_url, resolve_url
-from cuebook.performers.http.exchange import look_up
 from cuebook.performers.http.performer import HttpPerformer
+from cuebook.system.network import look_up
 from tests.support.http_servers import (
     Asking,
     Names,

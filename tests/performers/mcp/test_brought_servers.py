@@ -12,7 +12,7 @@ import pytest
 
 from cuebook.kernel.effects import CallTool, Effect, ReadSource, ServerSpec
 from cuebook.kernel.outcomes import Failed
-from cuebook.kernel.ports import Action
+from cuebook.kernel.ports import EVERYWHERE, Action
 from cuebook.kernel.run import Settings
 from cuebook.performers.mcp import McpServer, McpTools
 from cuebook.performers.sources import SourcePerformer
@@ -47,7 +47,9 @@ class Bringing(GateHarness):
             self.brought.append(spec)
             secret = {name: f"env:{name}" for name in spec.env_names if name in environ}
             return made(
-                McpServer(spec.name, command=spec.command, url=spec.url, secret_env=secret, network=True, brought=True)
+                McpServer(
+                    spec.name, command=spec.command, url=spec.url, secret_env=secret, network=EVERYWHERE, brought=True
+                )
             )
 
         servers = {name: made(McpServer(name, command=(sys.executable, GOOD))) for name in configured}

@@ -14,7 +14,7 @@ from cuebook.gate.sandbox import choose, process_tree
 from cuebook.kernel.effects import SecretUse
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import Failed, ToolResult
-from cuebook.kernel.ports import Action, Limits
+from cuebook.kernel.ports import EVERYWHERE, Action, Limits
 from cuebook.performers.mcp import McpServer, connection, mcp_servers
 from cuebook.performers.mcp.server import launch
 from cuebook.performers.tools.toolbox import Toolbox
@@ -120,12 +120,18 @@ async def test_a_server_is_kept_to_its_workspace_and_off_the_network(
     (outside / "private").write_text("keep out")
     await ToolCaller().value(harness.by_hand("greets"), "s.t")
     (confinement,) = harness.sandbox.started
-    assert confinement.network is False
+    assert confinement.network == ()
     assert confinement.writable[0] == str(harness.workspace)
     assert not any(str(outside).startswith(path) for path in (*confinement.writable, *confinement.readable))
     home = confinement.env["HOME"]
     await harness.close()
     assert not is_there(home)
+
+
+async def test_a_server_reaches_the_hosts_that_its_configuration_lists(harness: McpHarness):
+    await ToolCaller().value(harness.by_hand("greets", network=("api.example.com",)), "s.t")
+    (confinement,) = harness.sandbox.started
+    assert confinement.network == ("api.example.com",)
 
 
 # --- trust ---
@@ -171,7 +177,8 @@ async def test_with_the_server_granted_its_tool_is_shown_and_must_be_known_to_be
         {"env": {"A": "other"}},
         {"secret_env": {"TOKEN": "env:OTHER"}},
         {"cwd": "below"},
-        {"network": True},
+        {"network": EVERYWHERE},
+        {"network": ("api.example.com",)},
         {"trusted": True},
         {"readable": ("/opt",)},
     ],
@@ -270,6 +277,9 @@ async def test_a_person_sees_what_a_server_may_reach(harness: McpHarness):
     for what in ("may read", "may change"):
         assert "without a sandbox" in seen[what]
     assert seen["network"] == "allowed"
+    for network, words in ((EVERYWHERE, "allowed"), (("a.example", "b.example"), "only a.example, b.example")):
+        (trust,) = (await described(harness.by_hand("greets", network=network), "s.t")).trusts
+        assert trust.preview["network"] == words
 
 
 async def test_a_server_that_describes_its_tool_otherwise_after_a_restart_is_not_called(harness: McpHarness):

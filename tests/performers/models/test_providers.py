@@ -105,9 +105,9 @@ def test_a_playbook_cannot_choose_a_provider_that_its_project_brought() -> None:
     with pytest.raises(BadInput, match="every prompt would be sent there") as caught:
         providers.chosen("theirs/m", "mine/m")
     assert "--model theirs/m" in caught.value.fix
-    assert providers.chosen("theirs/other", "theirs/m").name == "theirs/other", "a user chose the provider"
-    assert providers.chosen("mine/other", "theirs/m").name == "mine/other"
-    assert providers.chosen(None, "theirs/m").name == "theirs/m"
+    assert providers.chosen("theirs/other", "theirs/m")[0].name == "theirs/other", "a user chose the provider"
+    assert providers.chosen("mine/other", "theirs/m")[0].name == "mine/other"
+    assert providers.chosen(None, "theirs/m")[0].name == "theirs/m"
 
 
 # --- names that leave the provider out ----------------------------------------------------------------

@@ -292,6 +292,19 @@ async def test_a_long_result_is_cut_and_says_so():
     assert caller.warnings == ["output_cut"]
 
 
+async def test_a_result_for_a_conversation_keeps_its_beginning_and_its_end():
+    """A model finds the verdict of a long output at its end."""
+    caller = ToolCaller(limits=Limits(output=100))
+    effect = CallTool("give", ends=True)
+    for value in ("first" + "x" * 300 + "last", {"first": "x" * 300, "last": 1}):
+        result = await Toolbox([giving(value)]).perform(effect, caller.call())
+        assert isinstance(result, ToolResult)
+        assert "first" in result.value[:50]
+        assert "last" in result.value[-50:]
+        assert f"of {result.size:,} bytes" in result.value
+        assert result.size > 300
+
+
 async def test_a_large_structured_result_becomes_text_that_is_cut():
     caller = ToolCaller(limits=Limits(output=50))
     value = await caller.value(Toolbox([giving({"rows": list(range(100))})]), "give")

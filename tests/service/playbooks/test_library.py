@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cuebook.formats import yaml
-from cuebook.service.playbooks.library import Stored
+from cuebook.service.playbooks.library import Library, Stored
 from tests.support.runtime import RuntimeHarness
 
 ONE = "id: one\nname: One\nversion: '1'\nsteps:\n  - {id: a, command: cli echo one, effect: read}\n"
@@ -177,3 +177,13 @@ async def test_the_second_of_two_playbooks_with_the_same_id_names_the_first(runt
     assert (await runtime.run("one"))["output"] == ["one\n"]
     error = (await runtime.run("b.yml"))["error"]
     assert f"The id 'one' is taken by {first}. Change one of the ids." in error["message"]
+
+
+def test_a_skill_is_listed_under_the_name_of_its_folder(tmp_path: Path) -> None:
+    skill = "---\nname: tidy\ndescription: Tidies.\n---\n\n# Tidy\n\n1. Look.\n2. Do it.\n"
+    write(tmp_path, "skills/tidy/SKILL.md", skill)
+    write(tmp_path, "skills/notes/SKILL.md", "# Not a skill\n\nOnly notes.\n")
+    library = Library([tmp_path])
+    assert [(one.id, one.title, [step.label for step in one.steps]) for one in library.all()] == [
+        ("tidy", "Tidy", ["1", "2"])
+    ]

@@ -21,6 +21,7 @@ HEAVY = {
     "asyncio",
     "sqlite3",
     "ruamel",
+    "temporalio",
 }
 
 

@@ -472,3 +472,33 @@ async def test_a_program_that_is_not_there_is_named() -> None:
     async with cuebook.Programs(release, model=ScriptedModel([])) as programs:
         with pytest.raises(cuebook.BadInput, match=r"Unknown program .rollback.\. Known programs: release"):
             await programs.start("rollback")
+
+
+async def test_a_caller_does_the_steps_of_a_run_itself() -> None:
+    waiting = await cuebook.arun(TEA, GREEN, model="host", answers={"2": "two"})
+    assert (waiting.status, [wait.kind for wait in waiting.waits]) == ("awaiting_input", ["model"])
+    first = await waiting.anext_step()
+    assert "Choose a green tea." in first.messages[-1].text
+    with pytest.raises(cuebook.BadInput, match="The result was refused: it is empty"):
+        await waiting.acomplete_step(first.claim, " ")
+    brewing = await waiting.acomplete_step(first.claim, "Sencha")
+    last = await brewing.anext_step()
+    assert "Brew two of Sencha." in last.messages[-1].text
+    done = await brewing.acomplete_step(last.claim, "Done")
+    assert (done.status, done.cost) == ("completed", None)
+
+
+READING = "id: note\nname: Note\nentry: note\nnodes:\n  note: {name: Note, instruction: Read it.}\nedges: []\n"
+
+
+def test_a_caller_uses_the_tools_of_a_step(work: Path) -> None:
+    (work / "a.txt").write_text("seven")
+    (work / "note.yml").write_text(READING)
+    waiting = cuebook.run("note.yml", model="host")
+    step = waiting.next_step()
+    with pytest.raises(cuebook.BadInput, match="may not use the tool 'Teleport'"):
+        waiting.call_step_tool(step.claim, "Teleport")
+    after = waiting.call_step_tool(step.claim, "Read", {"path": "a.txt"})
+    step = after.next_step()
+    assert "seven" in step.results[0]
+    assert after.complete_step(step.claim, "Seven.").ok

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.support.command_line import CommandLine, finished
+from tests.support.command_line import TEA, CommandLine, finished
 from tests.support.model_server import ModelServer
 from tests.surfaces.web.served_app import Sse
 from tests.surfaces.web.stream_reader import Reader
@@ -257,6 +257,53 @@ def test_a_token_for_a_playbook_is_made_on_the_command_line(cli: CommandLine, se
         headers = {"Authorization": f"Bearer {token[1]}"}
         assert other.post("/api/playbooks/two/trigger", json={}, headers=headers).status_code == 202
     assert cli.call("serve", "token", "nothing").code == 2
+
+
+def test_sigterm_lets_a_step_finish_and_leaves_the_rest_to_the_next_server(
+    cli: CommandLine, server: ModelServer, servings: list[Serving]
+) -> None:
+    cli.write("three.md", TEA)
+    server.replies = ["One."]
+    server.hold_at = 1
+    servings.append(first := Serving(cli))
+    run = first.client.post("/api/runs", json={"playbook": "three"}).json()["run"]
+    assert server.holding.wait(20)
+    first.process.send_signal(signal.SIGTERM)
+    end = time.monotonic() + 20
+    while (ready := first.client.get("/readyz")).status_code == 200:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert (ready.status_code, ready.json()["status"]) == (503, "unavailable")
+    assert first.client.get(f"/api/runs/{run}").json()["status"] == "running"  # it still answers
+    later = first.client.post("/api/runs", json={"playbook": "three"}).json()["run"]
+    server.release()
+    ended = finished(first.process)
+    assert (ended.code, "Steps in progress may finish" in ended.err, "Traceback" in ended.err) == (0, True, False)
+    assert len(server.requests) == 1  # the second step was left to others
+    servings.append(second := Serving(cli))
+    assert second.until(run, "completed")["outputs"]["1"] == "One."
+    second.until(later, "completed")  # it was accepted, so it is not forgotten
+    asked = [
+        one for one in second.client.get(f"/api/runs/{run}/events").json()["events"] if one["event"] == "ModelAsked"
+    ]
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_does_not_wait_for_a_step(
+    cli: CommandLine, server: ModelServer, servings: list[Serving], how: signal.Signals
+) -> None:
+    cli.write("three.md", TEA)
+    server.hold_at = 1
+    servings.append(serving := Serving(cli))
+    serving.client.post("/api/runs", json={"playbook": "three"})
+    assert server.holding.wait(20)
+    serving.process.send_signal(signal.SIGTERM)
+    while serving.client.get("/readyz").status_code == 200:
+        time.sleep(0.01)
+    code, err = serving.end(how)
+    server.release()
+    assert (code, "Traceback" in err) == (130 if how is signal.SIGINT else 0, False)
 
 
 @pytest.mark.parametrize("times", [1, 2])

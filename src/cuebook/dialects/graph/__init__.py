@@ -8,7 +8,7 @@ from os.path import splitext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cuebook.dialects.dialect import Dialect, Named, Surroundings
-from cuebook.dialects.findings import Codes, Finding
+from cuebook.dialects.findings import Codes, Finding, Problem
 from cuebook.dialects.options import Option
 from cuebook.dialects.presentation.notes import Note
 from cuebook.dialects.presentation.projection import Projection
@@ -28,6 +28,7 @@ UNTIL_DECISION = Option("until_decision", "Stop after the first node whose edges
 ON_FAILURE = Option("on_failure", "Whether the run continues after a failed node.", "choice", ("continue", "halt"))
 MAX_STEPS = Option("max_steps", "The maximum number of node visits.", "number")
 OFFLINE = Option("offline", "Do not fetch anything; URL sources fail.")
+PARALLEL = Option("parallel", "Take several edges without a condition that leave one node at once.")
 STRICT_SPEC = Option("strict_spec", "Use only what the format defines: no guards, projection or parallel nodes.")
 
 _NODES = re.compile(r"^nodes\s*:|\"nodes\"\s*:", re.MULTILINE)
@@ -43,7 +44,8 @@ class Graph(Dialect):
     noun = "workflow graph"
     is_data = True
     recognised_by = "a workflow graph ends in .yml, .yaml or .json and has id, name, entry, nodes and edges"
-    interpreter = 1
+    interpreter = 2
+    """1 had fewer built-in tools, and neither compaction, a closing turn nor sub-agents."""
     templates: ClassVar[Mapping[str, str]] = {
         "branching": "a node that classifies a message, and an answer for each kind"
     }
@@ -51,7 +53,7 @@ class Graph(Dialect):
     draft_prompt_file = "draft.md"
     typed_inputs = True
     reads_secrets = True
-    options = (UNTIL_DECISION, ON_FAILURE, MAX_STEPS, OFFLINE, STRICT_SPEC)
+    options = (UNTIL_DECISION, ON_FAILURE, MAX_STEPS, OFFLINE, PARALLEL, STRICT_SPEC)
 
     def recognises(self, text: str, name: str) -> bool:
         if splitext(name)[1] and not name.lower().endswith(self.suffixes):
@@ -86,12 +88,12 @@ class Graph(Dialect):
     ) -> Callable[[Any], Program[Any]]:
         from cuebook.dialects.graph.run.interpret import interpret
 
-        if interpreter != self.interpreter:
+        if not 1 <= interpreter <= self.interpreter:
             raise CuebookError(
                 f"This run was started by version {interpreter} of the graph interpreter, which this version does not support.",
                 fix="Upgrade Cuebook.",
             )
-        return lambda state: interpret(document, inputs, options, state)
+        return lambda state: interpret(document, inputs, options, state, interpreter)
 
     def claims(self, text: str, name: str) -> bool:
         # A file with an id and a name is often other data, not a broken workflow.
@@ -102,7 +104,10 @@ class Graph(Dialect):
 
     def definition(self, document: Workflow) -> dict[str, Any]:
         data = self.summary(document).data
-        return {**super().definition(document), **{name: data[name] for name in ("entry", "nodes", "edges")}}
+        return {
+            **super().definition(document),
+            **{name: data[name] for name in ("entry", "nodes", "edges", "parallel")},
+        }
 
     def summary(self, document: Workflow) -> Summary:
         from cuebook.dialects.graph.describe import summary
@@ -137,6 +142,14 @@ class Graph(Dialect):
 
         skill = skill_of(performed)
         return () if skill is None or skill.server is None else skill.server.needs
+
+    def unfit(self, document: Workflow, options: Mapping[str, Any]) -> tuple[Problem, ...]:
+        from cuebook.dialects.graph.parse.forks import ambiguous
+
+        return tuple(ambiguous(document, options))
+
+    def needed_options(self, document: Workflow) -> tuple[Option, ...]:
+        return (PARALLEL,) if self.unfit(document, {}) and not self.unfit(document, {PARALLEL.name: True}) else ()
 
     def takes(self, document: Workflow, name: str) -> bool:
         from cuebook.dialects.graph.inputs import taken

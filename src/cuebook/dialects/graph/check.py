@@ -9,8 +9,9 @@ import msgspec
 
 from cuebook.dialects.dialect import Surroundings
 from cuebook.dialects.findings import Codes, Finding, Problem, Severity, log_of
-from cuebook.dialects.graph.model import Node, Workflow
+from cuebook.dialects.graph.model import Node, Workflow, fan_words
 from cuebook.dialects.graph.parse import read
+from cuebook.dialects.graph.parse.forks import allowed, ambiguous
 from cuebook.dialects.graph.run.sources import FILE_CODES, FILE_UNREADABLE, named_sources
 from cuebook.dialects.graph.run.state import MAX_STEPS, fewest_visits
 from cuebook.formats.suggestions import meant
@@ -29,7 +30,8 @@ ERRORS = {
     "UNREACHABLE_NODE": "A node cannot be reached from the entry.",
     "SELF_LOOP": "An edge leads from a node to itself and has no max_iterations.",
     "UNBOUNDED_CYCLE": "No edge of a cycle has max_iterations.",
-    "AMBIGUOUS_EDGES": "A node has more than one edge without a condition.",
+    "AMBIGUOUS_EDGES": "A node has more than one edge without a condition, and these are not taken at once.",
+    "NO_JOIN": "The branches that begin at a node do not all join at one node.",
     "RESERVED_NODE_ID": "A node uses an id that is reserved for the input or the end.",
     # nodes and skills
     "INVALID_INLINE_SKILL": "A skill has neither an instruction nor a tool server.",
@@ -64,6 +66,7 @@ NOTES = {
     "NO_DEFAULT_EDGE": "Every edge has a condition, so the run fails if none holds.",
     "OPEN_ROUTE": "Conditions are judged by the whole reply, because the node declares no output.",
     "IDLE_RETRY": "A node has retry, but neither evaluators nor required outputs that could fail.",
+    "PARALLEL_EDGES": "The edges that leave a node are taken at once.",
     "UNUSED_SKILL": "No node uses a skill.",
 }
 
@@ -79,6 +82,7 @@ def check(text: str, name: str, around: Surroundings | None = None) -> list[Find
     parsed = read(text, name)
     problems = [*parsed.errors, *parsed.warnings, *parsed.notes]
     if parsed.workflow is not None:
+        problems += ambiguous(parsed.workflow, {})
         problems += _notes(parsed.workflow)
         problems += _surroundings(parsed.workflow, around or Surroundings())
     findings = [_finding(problem) for problem in problems]
@@ -179,6 +183,9 @@ def _notes(workflow: Workflow) -> Iterator[Problem]:
         message = f"Every path to an end visits at least {fewest:,} nodes, but a run may visit only {most:,}."
         fix = "Raise max_steps below x_cuebook or with --max-steps, or make the workflow shorter."
         yield Problem(message, workflow.nodes[workflow.entry].line, fix, "TOO_MANY_STEPS")
+    for fork in workflow.forks:
+        if allowed(workflow, fork.node):
+            yield Problem(f"After '{fork.node}': {fan_words(fork)}.", fork.line, "", "PARALLEL_EDGES")
     for node, edges in workflow.out_edges.items():
         yield from _routing_notes(workflow, node, any(edge.when for edge in edges), all(edge.when for edge in edges))
     for one in workflow.nodes.values():

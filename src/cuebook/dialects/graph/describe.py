@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cuebook.dialects.graph.check import named_models
-from cuebook.dialects.graph.model import Node, Source, Workflow, edge_words, in_reach, outputs
+from cuebook.dialects.graph.model import Node, Source, Workflow, edge_words, fan_words, in_reach, outputs
 from cuebook.dialects.presentation.summary import Need, Row, Summary, listed, model_needs
 from cuebook.formats.words import counted
 
@@ -36,6 +36,7 @@ def summary(workflow: Workflow) -> Summary:
                 {"from": edge.from_, "to": edge.to, "when": edge.when or None, "max_iterations": edge.max_iterations}
                 for edge in workflow.edges
             ],
+            "parallel": [{"node": fan.node, "to": list(fan.to), "join": fan.join} for fan in workflow.fans.values()],
             "decisions": decisions,
             **names,
         },
@@ -47,7 +48,9 @@ def _row(workflow: Workflow, node: Node) -> Row:
     gives = ", ".join(outputs(node.output))
     entry = " (entry)" if node.id == workflow.entry else ""
     words = f"{node.id}{entry}: {node.name}{f'; sets {gives}' if gives else ''}"
-    return Row("node", words, tuple(f"            {edge_words(edge)}" for edge in workflow.out_edges[node.id]))
+    fan = workflow.fans.get(node.id)
+    ways = [edge_words(edge) for edge in workflow.out_edges[node.id]] if fan is None else [fan_words(fan)]
+    return Row("node", words, tuple(f"            {way}" for way in ways))
 
 
 def _needs(workflow: Workflow) -> Iterator[Need]:

@@ -7,12 +7,15 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.graph.model import Workflow
+from cuebook.dialects.graph.model import Edge, FanOut, Workflow
+from cuebook.dialects.graph.parse.structure import reachable
 from cuebook.dialects.graph.run.route import FAN_OUT
-from cuebook.dialects.presentation.drawing import Arrow, Box, Drawing
+from cuebook.dialects.presentation.drawing import Arrow, ArrowKind, Box, Drawing
 
 Ends = tuple[str, str]
 """The nodes at both ends of an arrow."""
+AT_ONCE = "at once"
+"""The label of an arrow that begins a parallel branch."""
 _STATUSES = {"success": "completed"}
 """The status of a step, by the status of its node, if the names differ."""
 
@@ -72,33 +75,63 @@ def _box(workflow: Workflow, id: str, name: str, state: State | None) -> Box:
 
 
 def _arrows(workflow: Workflow, names: Mapping[str, str], state: State | None) -> Iterator[Arrow]:
-    """The arrows for edges, and for the start and the join of parallel branches. An edge from one branch of a fan-out
-    to another ends the first branch, so its arrow leads to the join.
-    """
-    fans = workflow.extras.fan_out
-    begun = dict.fromkeys((fan.node, to) for fan in fans for to in fan.to)
-    join = {to: fan.join for fan in fans for to in fan.to}
-    joins: dict[Ends, None] = {}
+    """The arrows for edges, and for the start and the join of parallel branches."""
+    branches = _Branches(workflow)
     for edge in workflow.edges:
-        leaves = edge.to in join and edge.from_ != join[edge.to] and (edge.from_, edge.to) not in begun
-        if leaves:
-            joins.setdefault((edge.from_, join[edge.to]))
         bound = f"at most {edge.max_iterations}×" if edge.max_iterations is not None else ""
+        kind = branches.kind(edge)
         yield Arrow(
             names[edge.from_],
             names[edge.to],
-            edge.when,
-            "sequential" if leaves or (edge.from_, edge.to) in begun else "way",
+            AT_ONCE if kind == "fan" else edge.when,
+            kind,
             bound,
             f"edge {edge.index}",
             None if state is None else state.taken.get(edge.index, 0),
         )
-    for from_, to in begun:
-        if not workflow.out_edges.get(to):
-            joins.setdefault((to, join[to]))
+    for from_, to in branches.begun:
         times = None if state is None else state.branched.get((from_, to), 0)
-        yield Arrow(names[from_], names[to], "in parallel", "fan", "", f"{from_}\0{to}", times)
+        yield Arrow(names[from_], names[to], AT_ONCE, "fan", "", f"{from_}\0{to}", times)
     seen = sorted(state.joined) if state is not None else []
-    for from_, to in dict.fromkeys((*joins, *seen)):
+    for from_, to in dict.fromkeys((*branches.joins, *seen)):
         times = None if state is None else state.joined.get((from_, to), 0)
         yield Arrow(names[from_], names[to], "join", "join", "", f"{from_}\0{to}", times)
+
+
+class _Branches:
+    """The parallel branches of a workflow: which arrows begin them, and which lead from them to the join."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        fans = [one for fan in workflow.fans.values() for one in fan.every]
+        self._listed = {to: fan for fan in fans if not fan.edges for to in fan.to}
+        self._edges = {index for fan in fans for index in fan.edges}
+        self.begun = dict.fromkeys((fan.node, to) for to, fan in self._listed.items())
+        """The beginnings of branches that have no edge of their own."""
+        regions = [(fan, branch_nodes(workflow, fan)) for fan in fans]
+        self._joining = {(node, fan.join) for fan, region in regions for node in region}
+        inner: dict[str, str] = {}
+        """The join of the innermost branch that each node belongs to."""
+        for fan, region in sorted(regions, key=lambda one: -len(one[1])):
+            inner |= dict.fromkeys(region, fan.join)
+        joins = [(edge.from_, self._listed[edge.to].join) for edge in workflow.edges if self._leaves(edge)]
+        ending = [(node, join) for node, join in inner.items() if not workflow.out_edges.get(node)]
+        self.joins = dict.fromkeys((*joins, *ending))
+        """Where a branch joins without an edge."""
+
+    def _leaves(self, edge: Edge) -> bool:
+        """Whether an edge leads from one listed branch to another, which ends the first branch."""
+        fan = self._listed.get(edge.to)
+        return fan is not None and edge.from_ not in (fan.join, fan.node)
+
+    def kind(self, edge: Edge) -> ArrowKind:
+        if edge.index in self._edges:
+            return "fan"
+        if (edge.from_, edge.to) in self.begun or self._leaves(edge):
+            return "sequential"
+        return "join" if (edge.from_, edge.to) in self._joining else "way"
+
+
+def branch_nodes(workflow: Workflow, fan: FanOut) -> set[str]:
+    """The nodes of all branches, without the join."""
+    ends = frozenset((fan.join, *fan.to))
+    return reachable([to for to in fan.to if to != fan.join], workflow.out_edges, ends)

@@ -158,7 +158,8 @@ class Guard(msgspec.Struct, frozen=True):
 class FanOut(msgspec.Struct, frozen=True):
     """Parallel branches and the node at which they join.
 
-    A branch also ends where another begins, so a chain of nodes that runs sequentially elsewhere can run in parallel here.
+    The workflow lists them, or they are edges without conditions that leave one node. A branch also ends where another
+    begins, so a chain of nodes that runs sequentially elsewhere can run in parallel here.
     """
 
     node: str
@@ -169,6 +170,17 @@ class FanOut(msgspec.Struct, frozen=True):
     """The node that runs once, after all branches have ended."""
     max_concurrency: int = 4
     line: int = 0
+    edges: tuple[int, ...] = ()
+    """The indices of the edges that begin the branches, in the order of `to`; empty if the workflow lists the branches."""
+    groups: tuple[FanOut, ...] = ()
+    """Branches that join earlier than the others, and continue from there as one branch."""
+
+    @property
+    def every(self) -> Iterator[FanOut]:
+        """These branches, and all groups among them."""
+        yield self
+        for group in self.groups:
+            yield from group.every
 
 
 class NodeExtras(msgspec.Struct, frozen=True):
@@ -179,15 +191,21 @@ class NodeExtras(msgspec.Struct, frozen=True):
     context: tuple[str, ...] | None = None
     """The nodes (or `node.field` paths) whose results this node sees; None for all."""
     line: int = 0
+    parallel: bool | None = None
+    """Whether its edges without conditions are taken at once; None for the setting of the workflow."""
 
 
 class Extras(msgspec.Struct, frozen=True):
     on_failure: Literal["continue", "halt"] = "continue"
     max_steps: int | None = None
     guards: tuple[Guard, ...] = ()
+    parallel: bool = False
+    """Whether several edges without conditions that leave one node are taken at once."""
     fan_out: tuple[FanOut, ...] = ()
     nodes: dict[str, NodeExtras] = {}
     router_model: str = ""
+    workspace: Literal["", "worktree"] = ""
+    """`worktree` if a run works in a git worktree of its own."""
 
 
 class Workflow(Document, msgspec.Struct, frozen=True, dict=True):
@@ -209,7 +227,17 @@ class Workflow(Document, msgspec.Struct, frozen=True, dict=True):
     judge_model: str = ""
     judge_budget: int = 50
     extras: Extras = Extras()
+    forks: tuple[FanOut, ...] = ()
+    """The nodes that several edges without conditions leave. Such a workflow runs only if these are taken at once."""
     warnings: tuple[Problem, ...] = ()
+
+    @property
+    def admits_agents(self) -> bool:
+        return True
+
+    @property
+    def own_worktree(self) -> bool:
+        return self.extras.workspace == "worktree"
 
     @property
     def title(self) -> str:
@@ -242,6 +270,11 @@ class Workflow(Document, msgspec.Struct, frozen=True, dict=True):
             found.setdefault(edge.from_, []).append(edge)
         return {node: tuple(edges) for node, edges in found.items()}
 
+    @cached_property
+    def fans(self) -> dict[str, FanOut]:
+        """All parallel branches, by the node after which they start."""
+        return {fan.node: fan for fan in (*self.forks, *self.extras.fan_out)}
+
 
 def _shown(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -266,6 +299,14 @@ def edge_words(edge: Edge) -> str:
     """The target and the condition of an edge."""
     bound = f" (at most {edge.max_iterations} times)" if edge.max_iterations is not None else ""
     return f"if {edge.when}: {edge.to}{bound}" if edge.when else f"{edge.to}{bound}"
+
+
+def fan_words(fan: FanOut) -> str:
+    """The branches that run at once, and where they join."""
+    branches = ", ".join(to for to in fan.to if to != fan.join)
+    _, *groups = fan.every
+    earlier = "".join(f"; {' and '.join(group.to)} join at {group.join}" for group in reversed(groups))
+    return f"at once {branches}{earlier}; then {fan.join}"
 
 
 def approval_of(workflow: Workflow, node: Node) -> str:

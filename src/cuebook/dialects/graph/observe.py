@@ -22,6 +22,7 @@ from cuebook.dialects.presentation.notes import Note, kernel_note, one_line
 from cuebook.dialects.presentation.panels import Followed, Line, Listing, Panel
 from cuebook.dialects.presentation.projection import Projection, RunEvent, Update
 from cuebook.kernel.context import digest_of
+from cuebook.kernel.conversation.subagents import result_of_branch
 from cuebook.kernel.events import (
     BranchFinished,
     Forked,
@@ -40,6 +41,7 @@ from cuebook.kernel.events import (
 from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, without_void
 from cuebook.kernel.outcomes import EffectFailed, Reply, Resumed, ToolResult, Usage
 from cuebook.kernel.outcomes import Source as Read
+from cuebook.kernel.run import WORKTREE_STEPS
 
 _STATUS: dict[str, Status] = {"completed": "success", "failed": "failed", "skipped": "skipped"}
 _READING = "ReadSource "
@@ -191,6 +193,8 @@ class _Fold:
 
     def _entered(self, entry: Entry, event: StepStarted) -> list[Fields]:
         path = entry.place.path
+        if event.label in WORKTREE_STEPS:
+            return []
         self._open[path] = Visit(event.label, path, entry.at)
         node = self._workflow.nodes[event.label]
         source = node.instruction
@@ -227,6 +231,8 @@ class _Fold:
         return [] if answer is None else [self._event(entry, answer)]
 
     def _exited(self, entry: Entry, event: StepFinished) -> list[Fields]:
+        if event.label in WORKTREE_STEPS:
+            return []
         data = {} if event.output is None else msgspec.json.decode(str(event.output))
         return self._closed(entry, entry.place.path, _STATUS[event.status], data, event.seconds, event.usage)
 
@@ -353,13 +359,16 @@ class Visit:
             self.calls.append(one)
             # The calls in a reply are the branches of the visit's next `All`.
             self.under_way[f"{place.index + 1}[{number}]"] = (call.id, one, at)
-            made.append({"type": "tool:call", "node": self.node, **one, "callId": call.id})
+            flaw = {"malformed": True} if call.malformed else {}
+            made.append({"type": "tool:call", "node": self.node, **one, "callId": call.id, **flaw})
         return made
 
     def answered(self, place: Place, outcome: Any, at: float) -> Fields | None:
-        branch = place.path[len(self.path) :].rpartition(".")[2].rstrip("/")
-        if branch not in self.under_way:
+        below = place.path[len(self.path) :].rstrip("/")
+        branch = below.rpartition(".")[2]
+        if "/" in below or branch not in self.under_way:  # the calls of a sub-agent are not the node's
             return None
+        outcome = result_of_branch(outcome) or outcome
         call_id, call, began = self.under_way.pop(branch)
         event: Fields = {"type": "tool:result", "node": self.node, "tool": call["tool"], "callId": call_id}
         if isinstance(outcome, ToolResult) and not outcome.is_error:
@@ -489,6 +498,7 @@ def route_words(data: Mapping[str, Any]) -> str:
     said = " ".join(str(data.get("rationale") or "").split())
     default = "the model named no edge in two attempts" if data.get("unusable") else "no condition holds"
     parts = ([default] if data.get("default") else []) + ([f"the model says: {said}"] if said else [])
+    parts += ["self-judged by the assistant"] if data.get("self_judged") else []
     return f"{words} ({'; '.join(parts)})" if parts else words
 
 

@@ -12,14 +12,16 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects.graph.inputs import accept
-from cuebook.dialects.graph.model import Edge, Node, Workflow, approval_of, edge_words, in_reach, outputs
+from cuebook.dialects.graph.model import Edge, Node, Workflow, approval_of, edge_words, fan_words, in_reach, outputs
+from cuebook.dialects.graph.parse.forks import ambiguous
 from cuebook.dialects.graph.run.fan_out import within_branches
 from cuebook.dialects.graph.run.sources import Skill, name_of, named_sources
 from cuebook.dialects.graph.run.state import MAX_STEPS, Walk
 from cuebook.dialects.graph.run.tools import toolset, unset
 from cuebook.dialects.graph.run.visit import MAX_TURNS, asking, assemble
 from cuebook.dialects.presentation.preview import Act, Branch, Limits, Preview, Step, declared_inputs, known_inputs
-from cuebook.kernel.conversation import REPAIRS
+from cuebook.kernel.conversation import REPAIRS, SUMMARIES
+from cuebook.kernel.conversation.subagents import TASK
 from cuebook.kernel.effects import AskModel, CallTool, Program, ReadSource
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.run import Settings
@@ -28,6 +30,10 @@ from cuebook.kernel.run import Settings
 def preview(workflow: Workflow, given: Mapping[str, Any], settings: Settings) -> Program[Preview]:
     inputs, wrong = known_inputs(accept, workflow, given)
     notes, failure = [*wrong], ""
+    unfit = next(ambiguous(workflow, settings.options), None)
+    if unfit is not None:
+        failure = f"{unfit.message} {unfit.fix}"
+        notes.append(f"The run would not start: {failure}")
     prepared = Preparation([], {}, {})
     try:
         prepared = yield from prepare(workflow, inputs, settings.options)
@@ -53,7 +59,7 @@ def preview(workflow: Workflow, given: Mapping[str, Any], settings: Settings) ->
             bound.calls,
             (
                 f"{_counted(bound.visits, 'node visit')}",
-                f"{_counted(bound.calls, 'model call')} if every node uses all its turns;"
+                f"{_counted(bound.calls, 'model call')} if every node and its sub-agents use all their turns;"
                 f" {bound.without_tools:,} if none calls a tool",
             ),
             {"visits": bound.visits, "calls_without_tools": bound.without_tools},
@@ -113,7 +119,8 @@ def prepare(workflow: Workflow, inputs: Mapping[str, Any], options: Mapping[str,
 
 def _act(workflow: Workflow, one: Prepared) -> Act:
     node = one.node
-    then = tuple(map(edge_words, workflow.out_edges[node.id]))
+    fan = workflow.fans.get(node.id)
+    then = tuple(map(edge_words, workflow.out_edges[node.id])) if fan is None else (fan_words(fan),)
     approval = approval_of(workflow, node)
     tools = [spec.name for spec in one.ask.tools]
     return Act(
@@ -165,12 +172,19 @@ def _step(workflow: Workflow, one: Prepared) -> Step:
             "approval": approval or None,
             "decides": _decides(edges),
             "then": [{"to": one.to, "when": one.when or None, "max_iterations": one.max_iterations} for one in edges],
+            "parallel": _parallel(workflow, node),
         },
     )
 
 
+def _parallel(workflow: Workflow, node: Node) -> dict[str, Any] | None:
+    """The branches that start after a node, and where they join; None if there are none."""
+    fan = workflow.fans.get(node.id)
+    return None if fan is None else {"to": list(fan.to), "join": fan.join}
+
+
 def _decided_by(workflow: Workflow, node: Node, edges: tuple[Edge, ...]) -> str:
-    if not _decides(edges) or any(fan.node == node.id for fan in workflow.extras.fan_out):
+    if not _decides(edges) or node.id in workflow.fans:
         return ""
     guarded = {guard.edge for guard in workflow.extras.guards}
     proved = any(edge.index in guarded for edge in edges)
@@ -178,9 +192,9 @@ def _decided_by(workflow: Workflow, node: Node, edges: tuple[Edge, ...]) -> str:
 
 
 def _ways(workflow: Workflow, node: Node, edges: tuple[Edge, ...]) -> Iterator[str]:
-    fan = next((fan for fan in workflow.extras.fan_out if fan.node == node.id), None)
+    fan = workflow.fans.get(node.id)
     if fan is not None:
-        yield f"in parallel: {', '.join(fan.to)}; then {fan.join}"
+        yield fan_words(fan)
     elif not edges:
         yield "ends"
     elif not _decides(edges):
@@ -219,18 +233,26 @@ class Most(msgspec.Struct, frozen=True):
 def most(workflow: Workflow, options: Mapping[str, Any]) -> Most:
     limit: int = options.get("max_steps") or workflow.extras.max_steps or MAX_STEPS
     visits = min(limit, most_visits(workflow)) if not workflow.extras.fan_out else most_visits(workflow)
-    turns = [_calls(workflow, node, node.max_turns or MAX_TURNS) for node in workflow.nodes.values()]
+    strict = bool(options.get("strict_spec"))
+    turns = [_calls(workflow, node, _most_calls(node, strict)) for node in workflow.nodes.values()]
     single = [_calls(workflow, node, min(node.max_turns or MAX_TURNS, 1 + REPAIRS)) for node in workflow.nodes.values()]
     return Most(visits, _most_expensive(visits, turns), _most_expensive(visits, single))
 
 
+def _most_calls(node: Node, strict: bool) -> int:
+    """The calls of one conversation: its turns, summaries of them, a closing turn, and as many again for its sub-agents."""
+    turns = node.max_turns or MAX_TURNS
+    own = turns + min(SUMMARIES, turns - 1)
+    return own if strict else own + 1 + (0 if TASK in node.disallowed_tools else turns)
+
+
 def most_visits(workflow: Workflow) -> int:
-    """The maximum number of visits: a path between two bounded edges visits no node twice."""
+    """The maximum number of visits: between two bounded edges, no path visits a node twice."""
     bounded = sum(edge.max_iterations or 0 for edge in workflow.edges)
-    if not workflow.extras.fan_out:
+    if not workflow.fans:
         return _longest(workflow) * (bounded + 1)
-    # Different branches may visit the same nodes.
-    width = max(len(fan.to) for fan in workflow.extras.fan_out)
+    # Different branches of a listed fan-out may visit the same nodes; those of a fork may not.
+    width = max((len(fan.to) for fan in workflow.extras.fan_out), default=1)
     inner = len(within_branches(workflow))
     return (len(workflow.nodes) - inner + inner * width) * (bounded + 1)
 

@@ -40,7 +40,9 @@ class Markdown(Dialect):
     default_name = "playbook.md"
     noun = "Markdown playbook"
     converts = True
-    recognised_by = "a Markdown playbook ends in .md and has a '# Title' and '## STEP 1: ...' headings"
+    recognised_by = (
+        "a Markdown playbook ends in .md and has a '# Title' and '## STEP 1: ...' headings, or is a skill (SKILL.md)"
+    )
     interpreter = 3
     templates: ClassVar[Mapping[str, str]] = {
         "linear": "inputs and steps, one after the other",
@@ -112,6 +114,10 @@ class Markdown(Dialect):
         """Whether a file is meant to be a playbook. A page that shows playbooks in code blocks is not."""
         if name.lower().endswith(self.suffixes[0]):
             return True
+        if name.lower().rpartition("/")[2] == "skill.md":
+            from cuebook.dialects.markdown.parse.skill import is_skill
+
+            return is_skill(text)
         from cuebook.dialects.markdown.parse.sections import outline
 
         is_named = name.lower().endswith(self.suffixes)

@@ -118,6 +118,10 @@ class Book(Document, msgspec.Struct, frozen=True):
     """Errors from `check` that do not stop a run, although the run will not do what the playbook says."""
 
     @property
+    def admits_agents(self) -> bool:
+        return True
+
+    @property
     def plan(self) -> tuple[PlannedStep, ...]:
         return tuple(PlannedStep(step.label, step.title) for step in self.steps)
 

@@ -15,7 +15,7 @@ from cuebook.dialects.findings import Codes, Finding, Problem, log_of
 from cuebook.dialects.pipeline.model import Arg, Cli, Llm, Pipeline, Step
 from cuebook.dialects.pipeline.parse import Parsed, read
 from cuebook.dialects.pipeline.run.resolve import refs
-from cuebook.kernel.tool_names import READING
+from cuebook.kernel.tool_names import COMPANIONS, PLAN, READING
 
 __all__ = ["CODES", "UNVERIFIED", "Finding", "beyond_format", "check", "sarif", "unverified"]
 
@@ -117,7 +117,8 @@ def unverified(pipeline: Pipeline) -> tuple[Problem, ...]:
 
 def _how_to_verify(step: Step) -> str:
     if isinstance(step.action, Llm):  # its tools decide whether it only reads
-        return f"Add a postcondition, or allow it only tools that read: {', '.join(sorted(READING))}."
+        reading = sorted(READING - COMPANIONS.keys() - {PLAN})
+        return f"Add a postcondition, or allow it only tools that read: {', '.join(reading)}."
     return "Add a postcondition, or `effect: read` if it only reads."
 
 

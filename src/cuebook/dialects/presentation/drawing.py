@@ -18,7 +18,8 @@ from cuebook.kernel.run import StepRow
 BoxKind = Literal["start", "end", "entry", "step", "tool", "person", "choice"]
 ArrowKind = Literal["way", "otherwise", "fan", "join", "sequential", "call", "data"]
 """`otherwise` is followed if no other arrow is; `fan` and `join` lead into and out of parallel branches; `sequential`
-is followed only if these branches do not run in parallel; `data` leads from a step to one that uses its result."""
+is followed, and shown, only if these branches do not run in parallel; `data` leads from a step to one that uses its
+result."""
 
 
 class Box(msgspec.Struct, frozen=True):
@@ -148,17 +149,18 @@ def _mermaid(drawing: Drawing, titled: bool) -> Iterator[str]:
         yield from ("---", f"title: {json.dumps(shown)}", "---")
     yield "flowchart TD"
     home = {box.id: box.group for box in drawing.boxes}
-    homes = [home[one.from_] if one.kind == "way" and home[one.from_] == home[one.to] else "" for one in drawing.arrows]
+    arrows = [one for one in drawing.arrows if one.kind != "sequential" or one.times]
+    homes = [home[one.from_] if one.kind == "way" and home[one.from_] == home[one.to] else "" for one in arrows]
     drawn: list[Arrow] = []
     for group in drawing.groups:
         yield f'    subgraph {group.id}["{escaped(group.title)}"]'
         yield from (f"        {_box(box)}" for box in drawing.boxes if box.group == group.id)
-        inside = [one for one, place in zip(drawing.arrows, homes, strict=True) if place == group.id]
+        inside = [one for one, place in zip(arrows, homes, strict=True) if place == group.id]
         yield from (f"        {_arrow(one)}" for one in inside)
         yield "    end"
         drawn += inside
     yield from (f"    {_box(box)}" for box in drawing.boxes if not box.group)
-    others = [one for one, place in zip(drawing.arrows, homes, strict=True) if not place]
+    others = [one for one, place in zip(arrows, homes, strict=True) if not place]
     yield from (f"    {_arrow(one)}" for one in others)
     yield from _colours(drawing.boxes, [*drawn, *others])
 

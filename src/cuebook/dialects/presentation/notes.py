@@ -23,11 +23,35 @@ def kernel_note(name: str, data: Mapping[str, Any]) -> Note:
         case "model_attempt", {"number": number, "of": of, "reason": reason}:
             words = f"attempt {number} of {of}: {one_line(reason)}"
             return Note(words, words)
+        case "model_waiting", {"provider": provider, **limits}:
+            words = f"waits: {_limit_words(provider, limits)}"
+            return Note(words, words)
+        case "model_waited", {"provider": provider, "seconds": seconds}:
+            return Note(f"waited {seconds:.1f} s because of a limit on calls to {provider}", lasting=True)
+        case "compaction", {"before": before, "after": after, **rest}:
+            how = "summarised" if rest.get("summary") else f"{rest.get('results', 0)} old results removed"
+            words = f"made room: {how}, about {before:,} tokens became {after:,}"
+            return Note(words, words)
+        case "agent_call", {"title": title, "status": status, "kind": kind}:
+            words = f"{one_line(title) or kind}: {status.replace('_', ' ')}"
+            return Note(words, words)
+        case "agent_plan", {"entries": entries}:
+            words = "; ".join(f"{one_line(one['text'])} ({one['status'].replace('_', ' ')})" for one in entries)
+            return Note(f"plan: {words}", f"plan: {words}")
         case "repair", {"number": number, "problems": problems}:
             words = f"{number}: {'; '.join(map(one_line, problems))}"
             return Note(words, f"{name}: {words}")
     fields = {name: value for name, value in data.items() if value not in ("", None, [], {})}
     return Note(", ".join(f"{name} {_plain(value)}" for name, value in fields.items()))
+
+
+def _limit_words(provider: Any, limits: Mapping[str, Any]) -> str:
+    match limits:
+        case {"at_once": most}:
+            return f"{most} of {most} calls to {provider} are under way"
+        case {"requests_per_minute": most}:
+            return f"{most} of {most} calls to {provider} this minute were made"
+    return f"{provider} is at its limit"
 
 
 def one_line(text: Any) -> str:

@@ -25,12 +25,14 @@ from cuebook.gate.policy.model import (
     strictest,
 )
 from cuebook.gate.policy.patterns import Stand, fits, may_fit
-from cuebook.gate.policy.targets import AddressPattern, FileTarget, address_of, canonical_host, parsed
+from cuebook.gate.policy.targets import TUNNEL, AddressPattern, FileTarget, address_of, canonical_host, parsed
 from cuebook.kernel.ports import Action
 
 if TYPE_CHECKING:
     from cuebook.gate.policy.commands import Command
 
+NETWORK = Action("tool", "network", reads_only=True)
+"""The network as such, for a process whose hosts are listed, or that was approved with its network."""
 DEFAULT = "default"
 """The source of a reason that does not come from a file."""
 
@@ -46,6 +48,8 @@ class Opinion(msgspec.Struct, frozen=True):
     """False if it allows the action but comes from a layer that can only restrict."""
     rules: tuple[Rule, ...] = ()
     """The rules behind it."""
+    by_default: bool = False
+    """Whether it is the layer's default, because no pattern matches."""
 
 
 class Target(Protocol):
@@ -74,11 +78,13 @@ def decide(action: Action, policies: Sequence[Policy], overrides: Iterable[Overr
     used = () if flaw else _overriding(action, target, policies, overrides, now)
     if not used:
         return Ruling("ask", reasons)
-    granted = (
-        Reason(action, "allow", f"override '{one.pattern}' by {one.by}", f"override {one.id}", one.id) for one in used
-    )
+    granted = (Reason(action, "allow", _override_words(one), f"override {one.id}", one.id) for one in used)
     settled = (reason for reason in reasons if reason.decision != "ask")
     return Ruling("allow", (*settled, *granted))
+
+
+def _override_words(one: Override) -> str:
+    return f"{'allowed for this run:' if one.run else 'override'} '{one.pattern}' by {one.by}"
 
 
 def decide_all(
@@ -151,8 +157,8 @@ def _reasons(action: Action, target: Target, policy: Policy) -> list[Reason]:
     heard = False
     for layer in policy.layers:
         one = _opinion(action, target, layer)
-        if one.decision is None:
-            continue
+        if one.decision is None or (layer.whose == "run" and one.by_default and heard):
+            continue  # what is chosen for a run comes last, and its defaults are for what the files say nothing about
         heard = heard or layer.may_allow
         if one.counts:
             found += [Reason(action, one.decision, rule.words, rule.where) for rule in one.rules]
@@ -164,22 +170,22 @@ def _reasons(action: Action, target: Target, policy: Policy) -> list[Reason]:
 
 
 def _opinion(action: Action, target: Target, layer: Layer) -> Opinion:
-    decision, rules = _said(action, target, layer)
-    return Opinion(layer.whose, layer.where, decision, layer.may_allow or decision != "allow", rules)
+    decision, rules, by_default = _said(action, target, layer)
+    return Opinion(layer.whose, layer.where, decision, layer.may_allow or decision != "allow", rules, by_default)
 
 
-def _said(action: Action, target: Target, layer: Layer) -> tuple[Decision | None, tuple[Rule, ...]]:
+def _said(action: Action, target: Target, layer: Layer) -> tuple[Decision | None, tuple[Rule, ...], bool]:
     for decision in ("deny", "ask"):
         for number, pattern in enumerate(layer.patterns(action.domain, decision)):
             if target.caught_by(pattern):
-                return decision, (layer.rule(action.domain, decision, number),)
+                return decision, (layer.rule(action.domain, decision, number),), False
     used = target.allowed_by(layer.patterns(action.domain, "allow"))
     if used:
-        return "allow", tuple(layer.rule(action.domain, "allow", number) for number in used)
+        return "allow", tuple(layer.rule(action.domain, "allow", number) for number in used), False
     default = layer.default(action.domain)
     if default is None or (default[0] != "deny" and isinstance(target, FileTarget) and target.outside):
-        return None, ()
-    return default[0], (default[1],)
+        return None, (), False
+    return default[0], (default[1],), True
 
 
 # --- built-in defaults -----------------------------------------------------------------------------------
@@ -198,6 +204,8 @@ BUILT_IN: dict[str, str] = {
 def _built_in(action: Action) -> tuple[Decision, str]:
     match action.domain:
         case "tool" | "command":
+            if action.reads_only and action == NETWORK:
+                return "allow", "there are rules for its hosts, or an approval of its server"
             if action.reads_only:
                 return "allow", f"a {action.domain} that only reads is allowed"
             return "ask", f"a {action.domain} that may change something needs approval"
@@ -206,7 +214,8 @@ def _built_in(action: Action) -> tuple[Decision, str]:
         case "model":
             return "allow", "a model is allowed"
         case "egress":
-            return "ask", "a network request needs approval"
+            reaching = action.target.startswith(f"{TUNNEL} ")
+            return "ask", "reaching a host needs approval" if reaching else "a network request needs approval"
         case "secret":
             if action.reads_only:
                 return "allow", "your configuration passes this secret on"

@@ -15,6 +15,7 @@ from cuebook.formats.duration import EXPECTED, seconds_of
 from cuebook.formats.toml import read_toml
 from cuebook.formats.values import Key, Malformed, Value, decoded, read_file
 from cuebook.gate.policy.model import (
+    AGENT,
     CANCELLERS,
     CHECKING,
     TABLES,
@@ -158,6 +159,11 @@ def _parse(path: Path, data: bytes) -> Source:
     return Source(str(path), value.plain or {}, value.lines_by_key())
 
 
+def check_text(path: Path, text: str) -> None:
+    """Raises an error with the line number if this text would not be a valid policy file."""
+    _read(path, text.encode())
+
+
 def content_of(path: Path) -> tuple[str, str]:
     """The text of a valid policy file, and the digest that trust in it is bound to."""
     data = read_file(path, _LARGEST)
@@ -189,7 +195,7 @@ def _bundle_of(source: Source) -> tuple[Bundle, dict[str, int]]:
     readers: dict[str, Callable[[_Table], Any]] = dict.fromkeys(TABLES.values(), _rules)
     readers["approvals"] = _approvals
     readers["runs"] = _runs
-    known = ["version", "allowed_domains", "postconditions", "from_outside", *readers]
+    known = ["version", "preset", "allowed_domains", "postconditions", "from_outside", *readers]
     values: dict[str, Any] = {}
     root = _Table(source, (), source.values, known)
     for name, given in source.values.items():
@@ -199,6 +205,8 @@ def _bundle_of(source: Source) -> tuple[Bundle, dict[str, int]]:
             values[name] = root.listed(name, _domain)
         elif name == "postconditions":
             values[name] = root.checked(name, lambda value: _one_of(value, CHECKING))
+        elif name == "preset":
+            values[name] = root.checked(name, lambda value: _one_of(value, (AGENT,)))
         elif name == "from_outside":
             values[name] = root.checked(name, lambda value: _one_of(value, ("allow", "ask")))
         else:

@@ -16,7 +16,12 @@ from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.ports import Action, Domain, OnExpiry
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
-Whose: TypeAlias = Literal["user", "project", "playbook"]
+Whose: TypeAlias = Literal["user", "project", "playbook", "run"]
+"""The owner of a layer. The layer of a run is what its user chose for that run alone."""
+Preset: TypeAlias = Literal["", "agent", "agent without a sandbox"]
+AGENT: Preset = "agent"
+AGENT_UNCONFINED: Preset = "agent without a sandbox"
+"""What the preset `agent` becomes where commands have no sandbox."""
 Postconditions: TypeAlias = Literal["warn", "require"]
 Canceller: TypeAlias = Literal["runner", "owner", "approver"]
 
@@ -105,10 +110,15 @@ class Bundle(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     from_outside: Literal["allow", "ask"] | UnsetType = UNSET
     """The decision about an allowed command that depends on the output of a model, a server or a tool."""
     runs: RunWishes = RunWishes()
+    preset: Preset = ""
+    """The name of more rules, which apply in addition to these. Its defaults apply where these have none."""
 
     def rules(self, domain: Domain) -> Rules:
         rules: Rules = getattr(self, TABLES[domain])
         return rules
+
+
+_NO_RULES = Bundle()
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -136,9 +146,23 @@ class Layer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     def patterns(self, domain: Domain, decision: Decision) -> tuple[str, ...]:
         """All patterns of one list, including those that `allowed_domains` implies."""
         given = self.bundle.rules(domain).of(decision)
-        if domain != "egress" or decision != "allow" or not self.bundle.allowed_domains:
-            return given
-        return (*given, *(f"{scheme}://{host}/*" for host in self.bundle.allowed_domains for scheme in _SCHEMES))
+        if domain == "egress" and decision == "allow" and self.bundle.allowed_domains:
+            given = (*given, *(f"{scheme}://{host}/*" for host in self.bundle.allowed_domains for scheme in _SCHEMES))
+        return (*given, *self.preset.rules(domain).of(decision)) if self.bundle.preset else given
+
+    @property
+    def preset(self) -> Bundle:
+        """The rules of the preset; none without one."""
+        if not self.bundle.preset:
+            return _NO_RULES
+        from cuebook.gate.policy.presets import PRESETS
+
+        return PRESETS[self.bundle.preset]
+
+    @property
+    def from_outside(self) -> Literal["allow", "ask"] | UnsetType:
+        own = self.bundle.from_outside
+        return self.preset.from_outside if own is UNSET and self.bundle.preset else own
 
     def rule(self, domain: Domain, decision: Decision, number: int) -> Rule:
         """The rule behind one of the patterns."""
@@ -146,7 +170,11 @@ class Layer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
         if number < len(given):
             key = f"{table}.{decision}[{number}]"
             return Rule(f"{table}.{decision} {_quoted(given[number])}", self.place(key), self.lines.get(key))
+        hosts = self.bundle.allowed_domains if domain == "egress" and decision == "allow" else ()
         index = (number - len(given)) // len(_SCHEMES)
+        if index >= len(hosts):
+            pattern = self.preset.rules(domain).of(decision)[number - len(given) - len(hosts) * len(_SCHEMES)]
+            return self._of_preset(f"{table}.{decision} {_quoted(pattern)}")
         key = f"allowed_domains[{index}]"
         return Rule(f"allowed_domains '{self.bundle.allowed_domains[index]}'", self.place(key), self.lines.get(key))
 
@@ -156,7 +184,12 @@ class Layer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
         words = f"{key} '{decision}'"
         if domain == "egress" and self.bundle.allowed_domains and decision in (None, "allow"):
             decision, key, words = "ask", "allowed_domains", "allowed_domains asks about every other host and port"
+        if decision is None and (preset := self.preset.rules(domain).default) is not None:
+            return preset, self._of_preset(f"{key} '{preset}'")
         return None if decision is None else (decision, Rule(words, self.place(key), self.lines.get(key)))
+
+    def _of_preset(self, words: str) -> Rule:
+        return Rule(f"preset {self.bundle.preset}: {words}", self.place("preset"), self.lines.get("preset"))
 
     def place(self, key: str) -> str:
         line = self.lines.get(key)
@@ -195,6 +228,12 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         layer = Layer("playbook", name, own, False) if isinstance(own, Bundle) else playbook_layer(name, own)
         return Policy((*self.layers, layer))
 
+    def for_run(self, preset: Preset) -> Policy:
+        """This policy plus a preset that was chosen for one run. What this policy asks about or denies, it still does."""
+        return (
+            Policy((*self.layers, Layer("run", f"--policy {preset}", Bundle(preset=preset), True))) if preset else self
+        )
+
     @property
     def digest(self) -> str:
         return digest_of(self.snapshot())
@@ -221,8 +260,8 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         """Whether commands that depend on outside data need approval. Only a layer that may allow can turn this off,
         and only if no other layer turns it on.
         """
-        said = {layer.bundle.from_outside for layer in self.layers}
-        allowed = any(layer.may_allow and layer.bundle.from_outside == "allow" for layer in self.layers)
+        said = {layer.from_outside for layer in self.layers}
+        allowed = any(layer.may_allow and layer.from_outside == "allow" for layer in self.layers)
         return "ask" in said or not allowed
 
     @property
@@ -277,6 +316,10 @@ class Override(msgspec.Struct, frozen=True):
     expires: float | None = None
     revoked: bool = False
     tenant: str = "local"
+    run: str = ""
+    """The only run that it applies to; empty for all runs."""
+    revoked_by: str = ""
+    revoked_at: float | None = None
 
     def holds(self, now: float) -> bool:
         return not self.revoked and (self.expires is None or now < self.expires)

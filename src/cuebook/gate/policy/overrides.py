@@ -126,6 +126,16 @@ def suggested(action: Action) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one for one in candidates if one and not problem_with(action.domain, one)))
 
 
+def not_suggested(action: Action) -> str:
+    """Why no pattern is suggested for an action, as a clause."""
+    if action.domain == "egress" and address_of(action.target) is None:
+        return "its address cannot be checked"
+    if action.domain == "secret" and not _is_handle(action.target):
+        return f"it {_HANDLE}"
+    problem = problem_with(action.domain, action.target)
+    return f"it {problem}" if problem else "it cannot be written as one"
+
+
 def _commands(target: str) -> list[str]:
     parts = command_of(target).parts
     if len(parts) == 1:

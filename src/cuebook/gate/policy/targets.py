@@ -27,6 +27,10 @@ _DISPUTED = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")
 """Letters that the two standards for internationalized domain names map to different hosts."""
 
 
+TUNNEL = "CONNECT"
+"""The method of a command that may reach a host. What it requests there cannot be seen."""
+
+
 class Address(NamedTuple):
     method: str
     scheme: str
@@ -48,18 +52,25 @@ class AddressPattern(NamedTuple):
     path: str | None
 
     def allows(self, address: Address) -> bool:
-        """For rules that permit: without a port, only the default port matches; every reading of the path must match."""
+        """For rules that permit: without a port, only the default port matches; every reading of the path must match. A
+        command may reach a host only by a rule for everything on it.
+        """
+        if address.method == TUNNEL:
+            return self._allows_tunnel(address)
         if not self._fits_place(address.method, address.scheme, address.host):
             return False
-        usual = address.port == PORTS.get(address.scheme)
-        if self.port is None and self.host != "*" and not usual:
-            return False
-        return self._fits_port(address.port) and (
+        return self._opens_port(address) and (
             self.path is None or (fits(self.path, address.path) and fits(unquote(self.path), address.meant))
         )
 
     def catches(self, address: Address) -> bool:
-        """For rules that restrict: without a port, every port matches; one matching reading of the path is enough."""
+        """For rules that restrict: without a port, every port matches; one matching reading of the path is enough. A rule
+        for a part of a host matches a command that may reach the host.
+        """
+        if address.method == TUNNEL:
+            usual = PORTS.get(self.scheme or "") == PORTS[address.scheme]  # wss:// restricts https://, too
+            same = usual or self._fits_scheme(address)
+            return fits(self.host, address.host) and self._fits_port(address.port) and same
         if not self._fits_place(address.method, address.scheme, address.host) or not self._fits_port(address.port):
             return False
         return self.path is None or fits(self.path, address.path) or fits(self.path, address.meant)
@@ -76,6 +87,20 @@ class AddressPattern(NamedTuple):
         """Whether it covers everything on this host."""
         everything = self.method in (None, "*") and self.path in (None, "*", "/*")
         return everything and fits(self.host, host) and self._fits_port(port)
+
+    def _allows_tunnel(self, address: Address) -> bool:
+        whole = self.path in (None, "/*") or (self.method == TUNNEL and self.path == "/")
+        methods = self.method is None or fits(self.method, TUNNEL)
+        place = fits(self.host, address.host) and self._opens_port(address) and self._fits_scheme(address)
+        return whole and methods and place
+
+    def _fits_scheme(self, address: Address) -> bool:
+        """For tunnels. A port that is not a default has one protocol, with TLS or without, so any scheme fits."""
+        return self.scheme is None or fits(self.scheme, address.scheme) or address.port not in PORTS.values()
+
+    def _opens_port(self, address: Address) -> bool:
+        usual = address.port == PORTS.get(address.scheme)
+        return self._fits_port(address.port) if self.port is not None else self.host == "*" or usual
 
     def _fits_place(self, method: str, scheme: str, host: str) -> bool:
         return (

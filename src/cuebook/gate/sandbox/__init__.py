@@ -28,25 +28,33 @@ class NoSandbox(CuebookError):
     code = "no_sandbox"
 
 
-def choose(setting: Setting = "auto") -> Sandbox:
+def no_private(host: str, port: int) -> bool:
+    return False
+
+
+def choose(setting: Setting = "auto", private: Callable[[str, int], bool] = no_private) -> Sandbox:
     """Returns the named sandbox; with `auto`, the first that works. If none works, starting a process fails.
 
-    No sandbox is tried before it is needed.
+    No sandbox is tried before it is needed. `private` says whether a rule allows exactly this host and port, although the
+    host is not public.
     """
     if setting != "none":
-        return _Chosen(setting)
+        return _Chosen(setting, private)
     from cuebook.gate.sandbox.unconfined import Unconfined
 
     return Unconfined()
 
 
-def _bubblewrap() -> tuple[Callable[[], Sandbox], str]:
+_Make = Callable[[Callable[[str, int], bool]], Sandbox]
+
+
+def _bubblewrap() -> tuple[_Make, str]:
     from cuebook.gate.sandbox import bubblewrap
 
     return bubblewrap.Bubblewrap, bubblewrap.problem()
 
 
-def _landlock() -> tuple[Callable[[], Sandbox], str]:
+def _landlock() -> tuple[_Make, str]:
     from cuebook.gate.sandbox import landlock
 
     return landlock.Landlock, landlock.problem()
@@ -57,8 +65,9 @@ _WAYS = {"bubblewrap": _bubblewrap, "landlock": _landlock}
 
 
 class _Chosen:
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, private: Callable[[str, int], bool]) -> None:
         self._setting = setting
+        self._private = private
 
     @property
     def name(self) -> SandboxName:
@@ -79,7 +88,7 @@ class _Chosen:
         for name in wanted:
             make, problems[name] = _WAYS[name]()
             if not problems[name]:
-                return make()
+                return make(self._private)
         return _Refusing("landlock" if wanted == ["landlock"] else "bubblewrap", problems)
 
 

@@ -16,17 +16,21 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from functools import cache
 from typing import NamedTuple
 
+from cuebook.formats.addresses import Private
 from cuebook.gate.sandbox import orphans, process_tree, system_paths
 from cuebook.gate.sandbox.child import Child, NotStarted, close, on_exit
 from cuebook.gate.sandbox.limits import WATCH, Overrun, Watched, hard_memory, lower
+from cuebook.gate.sandbox.network import namespace
+from cuebook.gate.sandbox.network.environment import proxied
+from cuebook.gate.sandbox.network.proxy import Proxy, no_private
 from cuebook.gate.sandbox.seccomp import filter_for
 from cuebook.kernel.engine.descriptors import NoDescriptors, lacks_descriptors
-from cuebook.kernel.ports import Confined, Confinement, Limits, SandboxName
+from cuebook.kernel.ports import EVERYWHERE, Confined, Confinement, Limits, SandboxName
 
 _OWN = 1
 """The number of processes inside that belong to bubblewrap: its init process."""
@@ -49,6 +53,9 @@ _SIGNALS = frozenset(
 class Bubblewrap:
     """Starts processes through `bwrap`."""
 
+    def __init__(self, private: Private = no_private) -> None:
+        self._private = private
+
     @property
     def name(self) -> SandboxName:
         return "bubblewrap"
@@ -63,7 +70,7 @@ class Bubblewrap:
             raise NotStarted(
                 "bubblewrap is not installed.", fix="Install it, for example with `apt install bubblewrap`."
             )
-        return await _start(program, confinement)
+        return await _start(program, confinement, self._private)
 
 
 @cache
@@ -98,8 +105,13 @@ def version() -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", done.stdout)[:3]))
 
 
-async def _start(program: str, confinement: Confinement) -> Confined:
-    code = filter_for(confinement.network)
+async def _start(program: str, confinement: Confinement, private: Private) -> Confined:
+    everywhere = confinement.network == EVERYWHERE
+    proxy = Proxy(confinement.network, private=private) if confinement.network and not everywhere else None
+    if proxy is not None:
+        confinement = proxied(confinement)
+    code = filter_for(everywhere)
+    inside: socket.socket | None = None
     if code is None:  # without a filter, nothing holds the process back
         await confinement.hold()
     with ExitStack() as ours:
@@ -122,7 +134,14 @@ async def _start(program: str, confinement: Confinement) -> Confined:
                 if code is not None:
                     kept.append(asked.fileno())
                     argv += ["--seccomp", str(kept[-1])]
-                argv += ["--", *confinement.argv]
+                command = confinement.argv
+                if proxy is not None:
+                    inside, opened = socket.socketpair()
+                    ours.enter_context(inside)
+                    theirs.enter_context(opened)
+                    kept.append(opened.fileno())
+                    command = namespace.opening(command, opened.fileno())
+                argv += ["--", *command]
             except OSError as error:
                 if lacks_descriptors(error):
                     raise NoDescriptors from None
@@ -147,7 +166,9 @@ async def _start(program: str, confinement: Confinement) -> Confined:
             if isinstance(error, OSError) and lacks_descriptors(error):
                 raise NoDescriptors from None
             raise
-    return _Wrapped(child, first, descriptors, confinement.limits)
+        if proxy is not None and inside is not None:
+            namespace.serve(proxy, inside.dup())
+    return _Wrapped(child, first, descriptors, confinement.limits, proxy)
 
 
 def _pipe(reads: ExitStack, writes: ExitStack) -> tuple[int, int]:
@@ -201,7 +222,7 @@ class _View:
         self.files: list[int] = []
         """Descriptors of the files to copy in."""
         self._limits = confinement.limits
-        if confinement.network:
+        if confinement.network == EVERYWHERE:
             self.options.append("--share-net")
         # Read-only because the kernel checks nothing but the owner for much of /proc: root could use it to break out.
         self.options += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
@@ -211,7 +232,7 @@ class _View:
         readable = _mountable(system_paths.readable_too(confinement))
         if "/tmp" not in (*readable, *writable):
             self._scratch("/tmp")
-        shown = self._show_system(_system(confinement.network, confinement.python), writable)
+        shown = self._show_system(_system(confinement.network == EVERYWHERE, confinement.python), writable)
         for path in sorted(readable):
             if not system_paths.within(path, (*shown, *writable)):
                 self.options += ["--ro-bind-try", path, path]
@@ -376,7 +397,9 @@ def _counts_by_namespace() -> bool:
 
 
 class _Wrapped:
-    def __init__(self, child: Child, first: int, descriptors: tuple[int, int], limits: Limits) -> None:
+    def __init__(
+        self, child: Child, first: int, descriptors: tuple[int, int], limits: Limits, proxy: Proxy | None
+    ) -> None:
         self._child = child
         self._first = first
         watching, handle = descriptors
@@ -389,6 +412,9 @@ class _Wrapped:
         self._code: int | None = None
         self._gone = asyncio.get_running_loop().create_future()
         on_exit(watching, self._gone)
+        self.refused: Collection[str] = () if proxy is None else proxy.refused
+        if proxy is not None:
+            self._gone.add_done_callback(lambda _: proxy.close())
         self._watched = Watched(first, limits, self._too_much, spare=_OWN)
         WATCH.add(self._watched)
 

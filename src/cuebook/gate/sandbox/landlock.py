@@ -20,19 +20,23 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
+from cuebook.formats.addresses import Private
 from cuebook.gate.sandbox import landlock_rules, orphans, process_tree, seccomp, system_paths
 from cuebook.gate.sandbox.child import Child, NotStarted, Started, close, start
 from cuebook.gate.sandbox.landlock_rules import READ, WRITE, Ruleset, WritableAroundHidden
 from cuebook.gate.sandbox.limits import TAG, WATCH, Overrun, Watched, hard_memory, lower, lowered, new_tag
+from cuebook.gate.sandbox.network.environment import proxied
+from cuebook.gate.sandbox.network.proxy import Proxy, no_private
+from cuebook.gate.sandbox.network.sockets import Sockets
 from cuebook.kernel.engine.descriptors import NoDescriptors, exhausted, lacks_descriptors
 from cuebook.kernel.errors import CuebookError
-from cuebook.kernel.ports import Confined, Confinement, Limits, SandboxName
+from cuebook.kernel.ports import EVERYWHERE, Confined, Confinement, Limits, SandboxName
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
 _SOURCES = ("/dev/urandom", "/dev/random", "/sys/devices/system/cpu")
@@ -47,6 +51,9 @@ _BETWEEN_SWEEPS = 0.01
 class Landlock:
     """Starts each process from its own confined thread."""
 
+    def __init__(self, private: Private = no_private) -> None:
+        self._private = private
+
     @property
     def name(self) -> SandboxName:
         return "landlock"
@@ -57,7 +64,7 @@ class Landlock:
 
     async def spawn(self, confinement: Confinement) -> Confined:
         await confinement.hold()
-        started = _Start(confinement)
+        started = _Start(confinement, self._private)
         try:
             return await asyncio.shield(started.process)
         except asyncio.CancelledError:
@@ -162,12 +169,12 @@ def _ruleset(confinement: Confinement, argv: list[str]) -> Ruleset:
     programs = [word for word in (*argv[: -len(confinement.argv)], confinement.argv[0]) if word.startswith("/")]
     writable = [*system_paths.writable(confinement), *system_paths.existing(_DEVICES)]
     readable = [
-        *system_paths.readable(network=confinement.network, python=confinement.python),
+        *system_paths.readable(network=confinement.network == EVERYWHERE, python=confinement.python),
         *system_paths.readable_too(confinement),
         *system_paths.existing(programs),
         *system_paths.existing((*_SOURCES, *(f"/proc/{name}" for name in _PROC))),
     ]
-    rules = Ruleset(landlock_rules.hidden(system_paths.hidden(confinement)), network=confinement.network)
+    rules = Ruleset(landlock_rules.hidden(system_paths.hidden(confinement)), network=confinement.network == EVERYWHERE)
     try:
         for path in dict.fromkeys(writable):
             rules.allow(path, WRITE)
@@ -203,6 +210,9 @@ class _Domain:
         self._asking = threading.Lock()
         self._requests: SimpleQueue[_Request | None] = SimpleQueue()
         self._over = False
+        self.requests = -1
+        """The descriptor from which the process's requests for sockets are read, if it has a proxy. The code that takes the process
+        closes it."""
         self.wanted = True
         """Whether to start the process, if it has not been started yet."""
         threading.Thread(target=self._work, name="cuebook-landlock", daemon=True).start()
@@ -223,6 +233,12 @@ class _Domain:
             started.process.wait()
 
         self._end(_Request(last, SimpleQueue()))
+
+    def drop_requests(self) -> None:
+        """Answers no requests for sockets: the process gets none."""
+        if self.requests >= 0:
+            close(self.requests)
+            self.requests = -1
 
     def end(self) -> None:
         """Stops the thread, after the process has exited."""
@@ -251,6 +267,7 @@ class _Domain:
         try:
             started = self._begun()
         except Exception as error:  # the caller is waiting for this thread, whatever the error
+            self.drop_requests()
             self._tell(error)
             return
         self._tell(started)
@@ -269,8 +286,10 @@ class _Domain:
         confinement = self._confinement
         argv = _argv(confinement)
         # git treats a file that it is not allowed to open as an error, but ignores a missing file.
+        everywhere = confinement.network == EVERYWHERE
+        notifies = bool(confinement.network) and not everywhere
         env = {"GIT_CONFIG_NOSYSTEM": "1", **confinement.env, orphans.MARK: orphans.mark()}
-        code = seccomp.filter_for_landlock(network=confinement.network, reads_only=confinement.reads_only)
+        code = seccomp.filter_for_landlock(network=everywhere, reads_only=confinement.reads_only, proxied=notifies)
         assert code is not None  # `problem` has checked this
         try:
             rules = _ruleset(confinement, argv)
@@ -279,7 +298,7 @@ class _Domain:
                     raise NotStarted("The start was cancelled.")
                 with _COLLECTION.held_back():
                     rules.restrict()
-                    seccomp.install(code)
+                    self.requests = _installed(code, notifies=notifies)
                     return start(argv, env=env, cwd=confinement.cwd)
             finally:
                 rules.close()
@@ -287,6 +306,18 @@ class _Domain:
             if lacks_descriptors(error):
                 raise NoDescriptors from None
             raise
+
+
+def _installed(code: bytes, *, notifies: bool) -> int:
+    try:
+        return seccomp.install(code, notifies=notifies)
+    except OSError as error:
+        if not notifies:
+            raise
+        raise NotStarted(
+            f"Landlock cannot limit a command to certain hosts here: the kernel passes on no requests for sockets ({error}).",
+            fix="Install bubblewrap, or run it without network.",
+        ) from None
 
 
 def _kill_all() -> None:
@@ -329,7 +360,11 @@ _COLLECTION = _Collection()
 class _Start:
     """The caller's view of a process that is being started."""
 
-    def __init__(self, confinement: Confinement) -> None:
+    def __init__(self, confinement: Confinement, private: Private) -> None:
+        hosts = () if confinement.network == EVERYWHERE else confinement.network
+        self._proxy = Proxy(hosts, private=private) if hosts else None
+        if self._proxy is not None:
+            confinement = proxied(confinement)
         self._confinement = confinement
         self._loop = asyncio.get_running_loop()
         self.process: asyncio.Future[_Locked] = self._loop.create_future()
@@ -350,7 +385,8 @@ class _Start:
             return
         try:
             process.terminate()
-            await asyncio.wait_for(process.wait(), self._confinement.limits.grace)
+            async with asyncio.timeout(self._confinement.limits.grace):  # `wait_for` can lose a cancellation
+                await process.wait()
         except TimeoutError:
             pass
         finally:
@@ -376,12 +412,13 @@ class _Start:
             self._drop(result)
         else:
             try:
-                self.process.set_result(_Locked(result, self._domain, self._confinement.limits))
+                self.process.set_result(_Locked(result, self._domain, self._confinement.limits, self._proxy))
             except Exception as error:
                 self._drop(result)
                 self._fail(error)
 
     def _drop(self, started: Started) -> None:
+        self._domain.drop_requests()
         self._domain.discard(started)
         close(*started.streams)
 
@@ -397,7 +434,7 @@ class _Start:
 
 
 class _Locked:
-    def __init__(self, started: Started, domain: _Domain, limits: Limits) -> None:
+    def __init__(self, started: Started, domain: _Domain, limits: Limits, proxy: Proxy | None) -> None:
         self._started = started
         self._domain = domain
         self.pid = started.process.pid
@@ -413,6 +450,10 @@ class _Locked:
         self._child = Child.of(started)
         self._watched = Watched(self.pid, limits, self._too_much, tag=tag)
         WATCH.add(self._watched)
+        self.refused: Collection[str] = () if proxy is None else proxy.refused
+        if proxy is not None:
+            sockets, domain.requests = Sockets(domain.requests, proxy), -1
+            self._child.ended.add_done_callback(lambda _: sockets.close())
 
     def terminate(self) -> None:
         with self._ending:

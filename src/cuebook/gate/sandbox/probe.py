@@ -80,7 +80,8 @@ async def _tried(name: str, sandbox: Sandbox, problem: str) -> Probe:
     try:
         with tempfile.TemporaryDirectory(prefix="cuebook-probe-") as folder:
             port = server.sockets[0].getsockname()[1]
-            done = await asyncio.wait_for(_attempts(sandbox, Path(folder), port), _SECONDS)
+            async with asyncio.timeout(_SECONDS):
+                done = await _attempts(sandbox, Path(folder), port)
     except TimeoutError:
         return Probe(name, False, "It could not be tried: a process in it did not exit.")
     except (CuebookError, ValueError) as error:

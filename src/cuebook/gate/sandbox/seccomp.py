@@ -19,7 +19,7 @@ from functools import cache
 from cuebook.gate.sandbox.limits import TAG
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_OF, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
-_ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_ALLOW, _ERROR, _KILL, _NOTIFY = 0x7FFF0000, 0x00050000, 0x80000000, 0x7FC00000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
 
@@ -111,6 +111,14 @@ _ATTRIBUTES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 """Calls that change the mode, owner, times or attributes of a file. Landlock does not check them."""
 _CLONE3 = 435
+_SOCKETS: dict[str, dict[str, int]] = {
+    "x86_64": {"connect": 42, "bind": 49, "listen": 50, "sendto": 44, "sendmsg": 46, "sendmmsg": 307},
+    "aarch64": {"connect": 203, "bind": 200, "listen": 201, "sendto": 206, "sendmsg": 211, "sendmmsg": 269},
+}
+_FLAGS_OF_SENDING = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
+_FASTOPEN = 0x20000000
+"""MSG_FASTOPEN: connects while it sends."""
+_INSTALL = {"x86_64": 317, "aarch64": 277}
 _CALLS = {
     "x86_64": {"clone": 56, "socket": 41, "socketpair": 53, "ioctl": 16, "prlimit64": 302, "setrlimit": 160},
     "aarch64": {"clone": 220, "socket": 198, "socketpair": 199, "ioctl": 29, "prlimit64": 261, "setrlimit": 164},
@@ -132,8 +140,9 @@ def filter_for(network: bool) -> bytes | None:
 
 
 @cache
-def filter_for_landlock(*, network: bool, reads_only: bool) -> bytes | None:
-    """The filter for a process that shares all namespaces with us, or None as above.
+def filter_for_landlock(*, network: bool, reads_only: bool, proxied: bool = False) -> bytes | None:
+    """The filter for a process that shares all namespaces with us, or None as above. If it is `proxied`, its sockets come
+    from us: see `network.sockets`.
 
     It blocks local sockets, because Landlock does not restrict connections to sockets that have a path.
     """
@@ -148,6 +157,7 @@ def filter_for_landlock(*, network: bool, reads_only: bool) -> bytes | None:
         ioctls=(*_TERMINAL_INPUT, *_FILE_ATTRIBUTES, *_SUBVOLUMES),
         clone=_NEW_NAMESPACES | _SIBLING,
         more=_own_process_only(machine),
+        sockets=_sockets_from_us(machine) if proxied else None,
     )
 
 
@@ -159,6 +169,7 @@ def _filter(
     ioctls: Sequence[int],
     clone: int,
     more: Sequence[bytes] = (),
+    sockets: Sequence[bytes] | None = None,
 ) -> bytes:
     calls = _CALLS[machine]
     code = _beginning(machine)
@@ -169,13 +180,33 @@ def _filter(
     code += _for_call(calls["clone"], 0, _if(_ANY_OF, clone, _error(errno.EPERM)))
     code += _for_call(calls["ioctl"], 1, _refusals(ioctls))
     known = [step for family in families for step in _if(_EQUAL, family, _ALLOW)]
-    code += _for_call(calls["socket"], 0, [*known, _step(_RETURN, _error(errno.EAFNOSUPPORT))])
+    code += sockets or _for_call(calls["socket"], 0, [*known, _step(_RETURN, _error(errno.EAFNOSUPPORT))])
     if socket.AF_UNIX not in families:
         # A datagram socket of a pair can send to any address. Stream and seqpacket sockets stay connected.
         lasting = [step for kind in _CONNECTED for step in _if(_EQUAL, kind, _ALLOW)]
         others = _step(_RETURN, _error(errno.EPERM))
         code += _for_call(calls["socketpair"], 1, [_step(_AND, _KIND), *lasting, others])
     return b"".join([*code, *more, _step(_RETURN, _ALLOW)])
+
+
+def _sockets_from_us(machine: str) -> list[bytes]:
+    """Passes requests for TCP sockets to us and denies all others. Such a socket is connected already and stays so."""
+    calls, refused = _SOCKETS[machine], _error(errno.EAFNOSUPPORT)
+    code = _for_call(
+        _CALLS[machine]["socket"],
+        0,
+        [
+            *_unless(_EQUAL, socket.AF_INET, refused),
+            *(_step(_LOAD, _ARGUMENTS + 8), _step(_AND, _KIND), *_unless(_EQUAL, socket.SOCK_STREAM, refused)),
+            *(_step(_LOAD, _ARGUMENTS + 16), *_if(_EQUAL, 0, _NOTIFY), *_if(_EQUAL, socket.IPPROTO_TCP, _NOTIFY)),
+            _step(_RETURN, refused),
+        ],
+    )
+    code += _if(_EQUAL, calls["connect"], _error(0))
+    code += _refusals((calls["bind"], calls["listen"]))
+    for name, argument in _FLAGS_OF_SENDING.items():
+        code += _for_call(calls[name], argument, _if(_ANY_OF, _FASTOPEN, _error(errno.EPERM)))
+    return code
 
 
 def _own_process_only(machine: str) -> list[bytes]:
@@ -198,17 +229,27 @@ def _keep_tag() -> list[bytes]:
     return [_step(_LOAD, _ARGUMENTS + 8), _step(_EQUAL, TAG, 0, len(sets)), *sets]
 
 
-def install(code: bytes) -> None:
-    """Applies a filter to this thread and everything it starts. The filter cannot be removed."""
+def install(code: bytes, *, notifies: bool = False) -> int:
+    """Applies a filter to this thread and everything it starts. The filter cannot be removed. Returns the descriptor from
+    which we read its notifications, if it has any; otherwise -1.
+    """
     held = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("@HP", len(code) // len(_step(0, 0)), ctypes.addressof(held))
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_SET_FILTER, _BY_PROGRAM, program):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    if notifies:
+        number = ctypes.c_long(_INSTALL[platform.machine()])
+        descriptor: int = libc.syscall(number, ctypes.c_ulong(1), _LISTENING, program)
+    else:
+        descriptor = -1
+    if descriptor < 0 and (notifies or libc.prctl(_SET_FILTER, _BY_PROGRAM, program)):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return descriptor
 
 
 _SET_FILTER, _BY_PROGRAM = 22, ctypes.c_ulong(2)
+_LISTENING = ctypes.c_ulong(1 << 3 | 1 << 5)
+"""With a descriptor for notifications, and only a signal that kills interrupts a call that we are answering."""
 
 
 def _beginning(machine: str) -> list[bytes]:

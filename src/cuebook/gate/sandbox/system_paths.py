@@ -23,8 +23,10 @@ _PROGRAMS = (
 )
 _SETTINGS = (
     *("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime", "/etc/os-release", "/etc/java-*-openjdk"),
+    *("/etc/debian_version", "/etc/lsb-release"),  # pip reads them, and fails if it may not
     *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/crypto-policies"),
     *("/etc/pki/tls/certs", "/etc/pki/tls/cert.pem", "/etc/pki/tls/openssl.cnf", "/etc/pki/ca-trust/extracted"),
+    "/etc/ca-certificates/extracted",
     *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf"),
 )
 _FOR_NETWORK = ("/etc/hosts", "/etc/host.conf", "/etc/gai.conf", "/etc/resolv.conf", "/etc/protocols", "/etc/services")

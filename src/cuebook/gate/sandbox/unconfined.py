@@ -10,6 +10,7 @@ import asyncio
 import os
 import signal
 import threading
+from collections.abc import Collection
 
 from cuebook.gate.sandbox import orphans, process_tree
 from cuebook.gate.sandbox.child import Child
@@ -64,6 +65,7 @@ class _Free:
         self.stdin, self.stdout, self.stderr = child.streams
         self.overrun: Overrun | None = None
         """The limit whose violation ended it, if any."""
+        self.refused: Collection[str] = ()
         self._code: int | None = None
         self._ending = threading.Lock()
         self._signalled: set[int] = set()

@@ -11,7 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuebook.kernel.effects import AskApproval, Effect
-from cuebook.kernel.errors import CuebookError, Elsewhere
+from cuebook.kernel.errors import CuebookError, Elsewhere, StoreError
 from cuebook.kernel.events import WaitClosed
 from cuebook.kernel.journal import Key
 from cuebook.kernel.outcomes import Failed
@@ -39,6 +39,10 @@ UNGUARDED = Admitted(_everything, dict)
 
 async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitted | Failed:
     """Decides whether the effect may be performed; waits for the user whenever something new needs approval."""
+    lacking = driver.engine.lacking(effect, driver.settings)
+    if lacking:
+        await driver.waits.hand_over(lacking)
+        return CANCELLED
     gate = driver.engine.gate
     if gate is None:
         return await _asked_for(driver, line, key, effect) if isinstance(effect, AskApproval) else UNGUARDED
@@ -50,7 +54,7 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
     held = False
     asked_about: dict[str, Any] = {}
     while True:
-        case = Case(driver.row, driver.settings, driver.recorded.policy, granted)
+        case = Case(driver.row, driver.settings, driver.recorded.policy, granted, tuple(driver.recorded.overrides))
         ruling = await _examined(driver, line, effect, case)
         if not isinstance(ruling, Needed):
             refused = _refused_before(driver, key)  # the user may have been faster than the gate
@@ -147,8 +151,8 @@ def _changed(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _examined(driver: Driver, line: Line, effect: Effect, case: Case) -> Admitted | Needed | Failed:
-    """The gate's ruling. Any error in the gate counts as a refusal, except `Elsewhere`: it says nothing about the effect and
-    ends the drive, unless the run was cancelled and only has to finish.
+    """The gate's ruling. Any error in the gate counts as a refusal, except `Elsewhere` and `StoreError`: they say nothing
+    about the effect and end the drive. A run that was cancelled only has to finish, so `Elsewhere` refuses there too.
     """
     gate = driver.engine.gate
     assert gate is not None
@@ -160,6 +164,8 @@ async def _examined(driver: Driver, line: Line, effect: Effect, case: Case) -> A
         if driver.cancel is None:
             raise
         return Failed.of(error)
+    except StoreError:  # the run continues when the store can be used again
+        raise
     except CuebookError as error:
         return Failed.of(error)
     except Exception as error:

@@ -11,7 +11,7 @@ import logging
 import time
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cuebook.kernel.effects import All, Branch, Effect, Program
 from cuebook.kernel.engine import handlers, in_doubt
@@ -34,7 +34,6 @@ from cuebook.kernel.events import (
     Suspended,
 )
 from cuebook.kernel.fold.replay import ALL, Cursor, Recorded
-from cuebook.kernel.fold.retry import rewinds
 from cuebook.kernel.journal import ROOT, Entry, Key, Place, branch_path, plain, without_void
 from cuebook.kernel.outcomes import Answer, Cancelled, EffectFailed, Failed
 from cuebook.kernel.ports import Claim, Estimate, News
@@ -90,6 +89,8 @@ class Driver:
         self._root: asyncio.Task[Any] | None = None
         self._began = time.monotonic()
         self._cancel_thrown = False
+        self._handing_over = False
+        """Whether a branch stopped before its next effect, so that another process performs it."""
         self._given: Counter[str] | None = None
         self._seq_of: dict[int, tuple[Failed, int]] = {}
         """The records of failures that a program received as values, by identity."""
@@ -132,13 +133,14 @@ class Driver:
             entries = await self._rewind(retry)
         self.recorded = Recorded(entries, self._claim.inherited)
         self.acting = dict(self.recorded.doubtful)
-        self.settings = self.recorded.settings
+        self.settings = self.engine.placed(self.recorded.settings)
         self.cancel = self.recorded.cancel
         self._root = asyncio.get_running_loop().create_task(self._run_root())
-        self._root.add_done_callback(_heard)
-        self._root.add_done_callback(lambda _: self._wake_up())
+        self._root.add_done_callback(self._root_done)
         if retry is None:
-            self.writer.note(Driven(self.engine.driver), Place())  # written with the program's first record
+            self.writer.note(
+                Driven(self.engine.driver, self.engine.machine), Place()
+            )  # written with the program's first record
         self._heed(self.waits.hear(News(self._claim.waits, self._claim.signals)))
         return True
 
@@ -148,12 +150,14 @@ class Driver:
     async def _rewind(self, retry: Signal) -> list[Entry]:
         """Rewinds the failed effects and reads the journal again, because replay may now begin at another
         checkpoint."""
+        from cuebook.kernel.fold.retry import rewinds
+
         self.waits.take(retry)
         entries = [entry async for entry in self.engine.entries(self.run_id)]
         self.writer.state.know_done(await self.engine.store.steps(self.run_id))
         for rewound in rewinds(entries, retry.payload.get("whole_step", False), retry.by, self._claim.inherited):
             self.writer.note(rewound, Place(rewound.path))
-        await self.writer.commit(Driven(self.engine.driver), Place(), taken=[retry.id])
+        await self.writer.commit(Driven(self.engine.driver, self.engine.machine), Place(), taken=[retry.id])
         watch = self.writer.state.watch
         self._take_up(await self.engine.store.claim(self.run_id, self.engine.driver, self.clock()))
         self.writer.state.watch = watch  # it saw the beginning of this drive
@@ -167,17 +171,23 @@ class Driver:
             if self.writer.broken is not None:
                 raise self.writer.broken
             if self.cancel is not None and self.cancel.hard:
+                await self.engine.leave(self.run_id)
                 self.finishing = True
                 self._leave_in_doubt()
                 return await self._finish(Failed("cancelled", "Cancelled at once, on a second request."), None)
+            if self._root.done() or self._active == 0:
+                await self.engine.leave(self.run_id)
             if self._root.done():
                 return await self._ended(self._root)
+            if self._active == 0 and self._handing_over:
+                await self._hand_over()
+                return self.row
             if self._active == 0 and await self._suspended():
                 return self.row
 
     async def _run_root(self) -> Any:
         line = Line(self.recorded.cursor(ROOT))
-        line.task = asyncio.current_task()
+        line.task = self._root
         self._cancel_thrown = line.cursor.cancelled
         if not self._prepared and not await handlers.ready(self, line):
             self._leave_in_doubt()
@@ -229,13 +239,26 @@ class Driver:
         async with self.waits.lock:
             if self._active > 0:
                 return False
-            event = Suspended(*self.waits.status(), self._lasted())
+            event = Suspended(*self.waits.status(), self._lasted(), tuple(sorted(self.waits.needs)))
             if await self.writer.release(event, Place(), unless_news=True):
                 return True
         await self.hear()
         if self._active == 0:
             self._wake_up()
         return False
+
+    async def _hand_over(self) -> None:
+        """Gives up the run between two effects; its journal says everything that another process needs."""
+        async with self.waits.lock:
+            self.finishing = True
+            await self.writer.hand_over()
+
+    async def _stop_here(self) -> NoReturn:
+        """Stops a branch before its next effect. When no branch is active any more, the run is handed over."""
+        self._handing_over = True
+        self.rest()
+        await asyncio.get_running_loop().create_future()  # until it is dropped
+        raise asyncio.CancelledError
 
     def _leave_in_doubt(self) -> None:
         """Marks effects in progress, and those that a lost driver began, as in doubt: they may or may not have happened."""
@@ -246,6 +269,7 @@ class Driver:
 
     async def _drop(self) -> None:
         self.finishing = True
+        await self.engine.leave(self.run_id)
         tasks = [line.task for line in self._lines if line.task is not None and not line.task.done()]
         if self._root is not None and not self._root.done():
             tasks.append(self._root)
@@ -302,11 +326,16 @@ class Driver:
     def _wake_up(self) -> None:
         self._wake.set()
 
+    def _root_done(self, root: asyncio.Task[Any]) -> None:
+        _heard(root)
+        self._wake.set()
+
     # --- branches ---
 
     async def _follow(self, line: Line, program: Program[Any]) -> Any:
         """Runs a program to its end and sends it the outcome of each effect."""
         line.program = program
+        line.live = line.live or not self.recorded.past(line.cursor.path)
         self._lines.add(line)
         send: Any = None
         throw: BaseException | None = None
@@ -323,7 +352,7 @@ class Driver:
                 seq, outcome = await self._effect(line, asked)
             elif isinstance(asked, YIELDED_EVENTS):
                 send, seen_before = self._tell(line, asked)
-                if type(asked) is StepStarted:
+                if type(asked) is StepStarted and handlers.must_ask_before(self, seen_before=seen_before):
                     await handlers.may_begin(self, line, line.cursor.place(), seen_before=seen_before)
                 continue
             elif isinstance(asked, All):
@@ -352,6 +381,8 @@ class Driver:
             if handlers.may_lie_behind(effect) and self.recorded.past(line.cursor.path):
                 return None, handlers.PASSED
             self._go_live(line, f"asks for '{effect.fingerprint}' at {Place(*key)}")
+        if self.engine.stopping:
+            await self._stop_here()
         if self.cancel is not None and not line.cursor.cancelled:
             attempt = self.recorded.intents.get(key, 0)
             cut = await in_doubt.cancelled(self, key, effect, attempt) if attempt else CANCELLED

@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
+from cuebook.kernel import boot_clock
+from cuebook.kernel.capabilities import Offer, moved
 from cuebook.kernel.context import Text, digest_of
 from cuebook.kernel.effects import AskModel, Effect, Program
 from cuebook.kernel.engine.driver import Driver
-from cuebook.kernel.errors import Busy, CuebookError, NotFound
-from cuebook.kernel.events import Forked, RunStarted, TextChunk, TextReset
+from cuebook.kernel.engine.journal_writer import JournalWriter
+from cuebook.kernel.engine.slots import DriverSlots
+from cuebook.kernel.errors import Busy, CuebookError, NotFound, Refused, TooNew
+from cuebook.kernel.events import Forked, Moved, RunStarted, TextChunk, TextReset
 from cuebook.kernel.fold.state import RunState
 from cuebook.kernel.journal import (
     GENESIS,
@@ -41,8 +45,8 @@ from cuebook.kernel.ports import (
     Estimator,
     Filter,
     Gate,
+    Needing,
     Performer,
-    Pricing,
     Redactor,
     Store,
     at_once,
@@ -67,6 +71,14 @@ Prepare = Callable[[RunRow], Awaitable[Failed | None]]
 
 async def nothing_lacks(row: RunRow) -> None:
     """For an engine that needs no preparation."""
+
+
+Leave = Callable[[str], Awaitable[None]]
+"""Ends everything that runs in the background for a run, by its id."""
+
+
+async def nothing_left(run: str) -> None:
+    """For an engine whose performers run nothing in the background."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -114,11 +126,15 @@ class Engine:
         redactor: Redactor | None = None,
         watches: Mapping[str, Callable[..., WatchFunction]] | None = None,
         clear: Callable[[], Awaitable[None]] = at_once,
+        leave: Leave = nothing_left,
         prepare: Prepare = nothing_lacks,
         clock: Callable[[], float] = time.time,
         heartbeat_every: float = 3.0,
         listen_every: float = 0.2,
+        offer: Offer | None = None,
+        machine: str = "",
     ) -> None:
+        """Without an offer, this process is assumed to be able to do everything. `machine` is its name in journals."""
         self.store = store
         self.codec = Codec(store.text)
         self.programs = programs
@@ -129,7 +145,12 @@ class Engine:
         """Called before the first effect of each drive; after it, the redactor can mask the run's secrets."""
         self._clear = clear
         """Kills orphaned processes before anyone is asked about their effects."""
+        self._leave = leave
+        """Ends what performers still run for a run that this process stops driving."""
         self.clock = clock
+        self.offer = offer
+        self.machine = machine
+        self._hands_over = offer is not None and store.shared
         self.driver = f"d{secrets.token_hex(8)}"
         self._watches = {} if watches is None else watches
         self._observers: list[Observer] = []
@@ -139,6 +160,14 @@ class Engine:
         self._heartbeat_every = heartbeat_every
         self._listen_every = listen_every
         self._beat_at = -1e9
+        self._beating: asyncio.Task[None] | None = None
+        self.slots = DriverSlots(store, self.driver, self._beat)
+        self.stopping = False
+        """Whether runs are released before their next effect, because this process is about to stop."""
+        self._confirmed = -1e9
+        """When the last heartbeat that reached the store was sent."""
+        self._held_since = -1e9
+        """Since when heartbeats have reached the store without a gap in which the lease may have expired."""
 
     # --- beginning ---
 
@@ -193,15 +222,24 @@ class Engine:
     # --- driving ---
 
     async def drive(self, run: str, *, prepared: bool = False) -> RunRow:
-        """Claims the run and drives it until it waits or ends. Raises `Busy` if another driver has claimed it.
+        """Claims the run and drives it until it waits or ends. Raises `Busy` if another driver has claimed it, and `TooNew`
+        if only a newer release may interpret it.
 
         With `prepared`, preparation is skipped, for a run that only has to end.
         """
         if run in self._driving:
             raise Busy(f"Run {run} is already being driven by this process.")
+        if self.stopping:
+            raise Refused(
+                f"This process is shutting down, so it does not continue run {run}.",
+                fix="Another process continues it, or this one after its restart.",
+            )
         self._driving[run] = None
         try:
-            await self._beat()
+            if self.offer is not None:
+                _check_interpreter(self.offer, await self.store.run(run))
+            if time.monotonic() - self._beat_at >= self._heartbeat_every:
+                await self._beat()
             self._keep()
             claim = await self.store.claim(run, self.driver, self.clock())
             try:
@@ -212,6 +250,30 @@ class Engine:
                 raise
         finally:
             del self._driving[run]
+
+    async def move(self, run: str, event: Moved) -> None:
+        """Records that a run's folder is somewhere else now. Raises `Busy` while the run is being driven."""
+        if run in self._driving:
+            raise Busy(f"Run {run} is being driven by this process.")
+        self._driving[run] = None
+        try:
+            await self._beat()
+            self._keep()
+            claim = await self.store.claim(run, self.driver, self.clock())
+            try:
+                await JournalWriter(self.store, self.codec, claim, self.clock, self, self.redactor).commit(
+                    event, Place()
+                )
+            finally:
+                await self._give_up(claim)  # whatever made the run ready still does
+        finally:
+            del self._driving[run]
+
+    def hand_over(self) -> None:
+        """Lets effects in progress finish, and releases each run before its next one: another process continues it there
+        at once, with nothing repeated and nothing in doubt. From now on, nothing is claimed.
+        """
+        self.stopping = True
 
     async def _give_up(self, claim: Claim) -> None:
         """Releases a run whose drive was aborted, so it can be continued immediately, here or elsewhere."""
@@ -224,6 +286,13 @@ class Engine:
             await self._clear()
         except Exception:
             log.exception("Could not look for processes that a killed Cuebook may have left running.")
+
+    async def leave(self, run: str) -> None:
+        """Ends the background jobs of a run before it is released. A failure to do so does not affect the run."""
+        try:
+            await self._leave(run)
+        except Exception:
+            log.exception("Could not end the background jobs of run %s.", run)
 
     async def hear(self, run: str) -> None:
         """Notifies a run driven here of news; a run driven elsewhere notices on its own."""
@@ -240,6 +309,9 @@ class Engine:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
             self._keeper = None
+        await self.slots.close()
+        if self._beating is not None:
+            await asyncio.gather(self._beating, return_exceptions=True)
         if self._beat_at > 0:
             await self.store.retire(self.driver)
             self._beat_at = -1e9
@@ -247,12 +319,41 @@ class Engine:
     async def _beat(self) -> None:
         if time.monotonic() - self._beat_at < self._heartbeat_every:
             return
-        self._beat_at = time.monotonic()
+        if self._beating is None:  # all who need the lease wait for the same heartbeat
+            self._beating = asyncio.get_running_loop().create_task(self._send_beat())
+            self._beating.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.shield(self._beating)
+
+    async def _send_beat(self) -> None:
+        began = time.monotonic()
         try:
-            await self.store.heartbeat(self.driver, self.clock())
+            await self._send_heartbeat()
+            self._beat_at = began
         except BaseException:
             self._beat_at = -1e9
             raise
+        finally:
+            self._beating = None
+
+    async def _send_heartbeat(self) -> float:
+        """Returns when it was sent."""
+        sent = boot_clock.seconds_since_boot()
+        await self.store.heartbeat(self.driver, self.clock())
+        if sent - self._confirmed > 2 * self._heartbeat_every:
+            self._held_since = sent
+        self._confirmed = max(self._confirmed, sent)
+        return sent
+
+    async def hold(self, run: str, epoch: int, since: float) -> None:
+        """Returns if no other driver can have claimed the run in this epoch, or raises `Fenced`. `since` is a moment before
+        something was written in this epoch.
+
+        A record is durable as soon as it is written, but a process that was stopped or cut off may learn of it hours later, even
+        after its heartbeats are back.
+        """
+        while self._held_since > since or boot_clock.seconds_since_boot() - self._confirmed > 2 * self._heartbeat_every:
+            since = await self._send_heartbeat()
+            await self.store.append(Batch(run, epoch, []))  # compares the epoch, after any claim that is in progress
 
     def _keep(self) -> None:
         if self._keeper is None or self._keeper.done():
@@ -336,6 +437,22 @@ class Engine:
             raise CuebookError(f"There is no watch named '{name}'.")
         return factory(**arguments)
 
+    def placed(self, settings: Settings) -> Settings:
+        """A run's settings with the folders of this machine, if its workspace has a label."""
+        old = settings.workspace
+        if not settings.workspace_label or self.offer is None or old in self.offer.workspaces:
+            return settings
+        here = self.offer.workspaces[0]
+        folder = moved(settings.folder, old, here)
+        return msgspec.structs.replace(settings, workspace=here, folder=folder)
+
+    def lacking(self, effect: Effect, settings: Settings) -> tuple[str, ...]:
+        """The capabilities for an effect that only another process can provide; empty if the store is not shared."""
+        if not self._hands_over or self.offer is None:
+            return ()
+        performer: object = self.performers.get(type(effect))
+        return self.offer.lacks(performer.needs(effect, settings)) if isinstance(performer, Needing) else ()
+
     def estimate(self, effect: AskModel, settings: Settings) -> Estimate | None:
         """The maximum that a call may use; None if there is no budget or the maximum is unknown."""
         budget = settings.budget
@@ -344,10 +461,26 @@ class Engine:
         performer: object = self.performers.get(AskModel)
         return performer.estimate(effect, settings) if isinstance(performer, Estimator) else None
 
+    def acts(self, effect: AskModel, settings: Settings) -> bool:
+        """Whether the model of a call acts on the world itself, as coding agents do."""
+        performer: object = self.performers.get(AskModel)
+        found: Callable[[AskModel, Settings], bool] | None = getattr(performer, "acts", None)  # as in `ActingModels`
+        return found is not None and found(effect, settings)
+
     def is_free(self, effect: AskModel, settings: Settings) -> bool:
         """Whether a call is known to be free, even if its outcome is lost."""
         performer: object = self.performers.get(AskModel)
-        return isinstance(performer, Pricing) and performer.is_free(effect, settings)
+        priced: Callable[[AskModel, Settings], bool] | None = getattr(performer, "is_free", None)  # as in `Pricing`
+        return priced is not None and priced(effect, settings)
+
+
+def _check_interpreter(offer: Offer, row: RunRow) -> None:
+    if not offer.knows(row):
+        raise TooNew(
+            f"Run {row.id} was started by a newer Cuebook: it needs version {row.interpreter} of '{row.dialect}', and this"
+            f" one has {offer.interpreter(row.dialect) or 'none'}.",
+            fix="Continue it with the newer version, or with a worker that has it.",
+        )
 
 
 def _identity(row: RunRow) -> dict[str, str]:

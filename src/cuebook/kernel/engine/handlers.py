@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from cuebook.kernel import boot_clock
 from cuebook.kernel.answers import advance_answer
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
@@ -33,16 +34,16 @@ from cuebook.kernel.engine import in_doubt
 from cuebook.kernel.engine.approval import CANCELLED, CutShort, admit, interruptibly
 from cuebook.kernel.engine.budget import NO_BUDGET, Over, cut_by_budget, out_of_time, over_budget, spent, within_budget
 from cuebook.kernel.engine.descriptors import NoDescriptors, exhausted, lacks_descriptors, pauses
+from cuebook.kernel.engine.reply_stream import ReplyStream
 from cuebook.kernel.errors import CuebookError, Elsewhere, Fenced, with_fix
 from cuebook.kernel.events import (
+    FOR_HOST,
     Checkpointed,
     ModelAsked,
     Noted,
     Performed,
     Performing,
     StepFinished,
-    TextChunk,
-    TextReset,
     Warned,
 )
 from cuebook.kernel.journal import Key, Place, plain
@@ -60,7 +61,8 @@ from cuebook.kernel.outcomes import (
     Resumed,
     Usage,
 )
-from cuebook.kernel.ports import Admitted, Call, Estimate, Filter, at_once
+from cuebook.kernel.ports import Admitted, Call, Estimate, at_once
+from cuebook.kernel.run import HOST
 
 if TYPE_CHECKING:
     from cuebook.kernel.engine.driver import Driver, Line
@@ -167,12 +169,17 @@ async def _wait_for(driver: Driver, line: Line, key: Key, effect: Wait) -> Acted
 
 
 def unanswered(how: str, kind: str) -> Failed:
-    """The failure of a question or a pause that expired or was cancelled."""
+    """The failure of a question, a pause or a wait for an assistant that expired or was cancelled."""
     if how == "expired":
-        words = {"question": "The question was not answered in time.", "breakpoint": "The run was not resumed in time."}
+        words = {
+            "question": "The question was not answered in time.",
+            "breakpoint": "The run was not resumed in time.",
+            FOR_HOST: "No assistant did this step in time.",
+        }
         fixes = {
             "question": "Retry the run to be asked again.",
             "breakpoint": "Retry the run, then resume it.",
+            FOR_HOST: "Retry the run to wait for one again.",
         }
         return Failed("expired", words[kind], fix=fixes[kind])
     return CANCELLED
@@ -182,35 +189,47 @@ def unanswered(how: str, kind: str) -> Failed:
 
 
 async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> Acted:
-    admitted = await _patiently(driver, line, key, lambda: admit(driver, line, key, effect))
+    if driver.engine.acts(effect, driver.settings):
+        from cuebook.kernel.engine.acting_models import ask_agent  # most runs have no coding agent
+
+        return await ask_agent(driver, line, key, effect)
+    admitted = await admit(driver, line, key, effect)
+    if short_of_descriptors(admitted):
+        admitted = await patiently(driver, line, key, admitted, lambda: admit(driver, line, key, effect))
     if isinstance(admitted, Failed):
         return await driver.record(key, effect.fingerprint, admitted)
+    if driver.settings.asked(effect.model) == HOST or (key, FOR_HOST) in driver.recorded.opened:
+        return await _ask_host(driver, line, key, effect, admitted)
+    expected: Estimate | None = None
+    if driver.settings.budget != NO_BUDGET:
 
-    def estimate() -> Estimate | None:
-        return driver.engine.estimate(effect, driver.settings)
+        def estimate() -> Estimate | None:
+            return driver.engine.estimate(effect, driver.settings)
 
-    if not await _afforded(driver, line, key, lambda: over_budget(driver, effect, estimate()), count(1)):
-        return await driver.record(key, effect.fingerprint, CANCELLED)
-    expected = estimate()
+        if not await afforded(driver, line, key, lambda: over_budget(driver, effect, estimate()), count(1)):
+            return await driver.record(key, effect.fingerprint, CANCELLED)
+        expected = estimate()
     attempt = driver.recorded.asked.get(key, 0) + 1
     try:
         effect.prompt.encode()
-        driver.writer.keep_context(effect.context)
+        since, added = driver.writer.keep_context(effect.context)
     except UnicodeError as error:
         return await driver.record(
             key, effect.fingerprint, Failed("not_storable", f"The prompt is not valid text: {error}.")
         )
     model = driver.settings.asked(effect.model)
     free = driver.engine.is_free(effect, driver.settings)
-    event = ModelAsked(model, effect.context.digest, Text(effect.prompt), effect.fingerprint, free, admitted.ruling)
+    event = ModelAsked(
+        model, effect.context.digest, Text(effect.prompt), effect.fingerprint, free, admitted.ruling, since, added
+    )
     seq = driver.writer.note(event, Place(*key, attempt))
-    stream = _Stream(driver, key, seq, effect)
+    stream = ReplyStream(driver, key, seq, effect)
     if attempt > 1:
         stream.reset()
     if expected is not None:
         driver.under_way[key] = expected
     try:
-        outcome = await _perform(driver, line, key, effect, attempt, stream, admitted)
+        outcome = await perform(driver, line, key, effect, attempt, stream, admitted)
     finally:
         driver.under_way.pop(key, None)  # from here on its real usage counts
     if isinstance(outcome, Reply):
@@ -218,6 +237,17 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
     elif isinstance(outcome, Failed) and stream.said:  # users have read it, and it cost money
         outcome = msgspec.structs.replace(outcome, details={**outcome.details, SAID: stream.said})
     return await driver.record(key, effect.fingerprint, outcome, attempt)
+
+
+async def _ask_host(driver: Driver, line: Line, key: Key, effect: AskModel, admitted: Admitted) -> Acted:
+    """Waits until an assistant answers the call. Its money and tokens are unknown, so only steps and time are limited."""
+    from cuebook.kernel.engine import host
+
+    limited = driver.settings.budget != NO_BUDGET and (key, FOR_HOST) not in driver.recorded.opened
+    if limited and not await afforded(driver, line, key, lambda: out_of_time(driver), count(1)):
+        return await driver.record(key, effect.fingerprint, CANCELLED)
+    outcome = await host.ask(driver, line, key, effect, admitted)
+    return await driver.record(key, effect.fingerprint, _as_journaled(driver, effect, outcome, own=True))
 
 
 async def ready(driver: Driver, line: Line) -> bool:
@@ -247,6 +277,11 @@ async def _lacking(driver: Driver, line: Line) -> Failed | None:
         return Failed.of(error)  # a run can be cancelled from anywhere
 
 
+def must_ask_before(driver: Driver, *, seen_before: bool) -> bool:
+    """Whether `may_begin` may have to wait or to close a wait; most steps simply begin."""
+    return seen_before or driver.cancel is not None or driver.settings.budget != NO_BUDGET
+
+
 async def may_begin(driver: Driver, line: Line, place: Place, *, seen_before: bool) -> None:
     """Waits before a step's first effect if the run's step or time budget is used up."""
     key: Key = (place.path, place.step, place.visit, -1)
@@ -255,12 +290,10 @@ async def may_begin(driver: Driver, line: Line, place: Place, *, seen_before: bo
     if driver.cancel is not None:
         driver.waits.close_cancelled(key)
     elif driver.settings.budget != NO_BUDGET and driver.row.totals.steps_done:
-        await _afforded(driver, line, key, lambda: out_of_time(driver), count(1))
+        await afforded(driver, line, key, lambda: out_of_time(driver), count(1))
 
 
-async def _afforded(
-    driver: Driver, line: Line, key: Key, over: Callable[[], Over | None], asked: Iterator[int]
-) -> bool:
+async def afforded(driver: Driver, line: Line, key: Key, over: Callable[[], Over | None], asked: Iterator[int]) -> bool:
     """Waits for a larger budget whenever the current budget is used up. Returns False if the run was cancelled in the
     meantime."""
     while (why := over()) is not None:
@@ -269,61 +302,6 @@ async def _afforded(
         if closed.how != "answered":
             return False
     return True
-
-
-class _Stream:
-    """Shows a reply as it arrives, through the effect's watch if it has one."""
-
-    def __init__(self, driver: Driver, key: Key, seq: int, effect: Effect) -> None:
-        self._publish = driver.engine.publish
-        self._run, self._step, self._seq = driver.run_id, key[1], seq
-        self._watch_of: Callable[[], Any] = lambda: None
-        if isinstance(effect, AskModel) and effect.watch is not None:
-            watch = effect.watch
-            self._watch_of = lambda: driver.engine.watch(watch.name, watch.arguments)
-        self._watch = self._watch_of()
-        self._masked = driver.engine.redactor.stream
-        self._filter: Filter | None = None
-        self._offset = 0
-        self._shown: list[str] = []
-
-    @property
-    def said(self) -> str:
-        """The part of the reply that observers have seen."""
-        return "".join(self._shown)
-
-    def emit(self, text: str) -> bool:
-        if self._filter is None:
-            self._filter = self._masked()
-        return self._see(self._filter.feed(text))
-
-    def _see(self, text: str) -> bool:
-        release, go_on = text, True
-        if self._watch is not None:
-            seen = self._watch.feed(text)
-            release, go_on = seen.release, not seen.stop
-        self._show(release)
-        return go_on
-
-    def reset(self) -> None:
-        self._watch, self._filter, self._offset = self._watch_of(), None, 0
-        self._shown.clear()
-        self._publish(TextReset(self._run, self._seq, self._step))
-
-    def close(self, reply: Reply) -> Reply:
-        if reply.finish != "watch" and not self._see("" if self._filter is None else self._filter.finish()):
-            reply = msgspec.structs.replace(reply, finish="watch")
-        if self._watch is None:
-            return reply
-        if reply.finish != "watch":
-            self._show(self._watch.finish())
-        return msgspec.structs.replace(reply, released=self._offset)
-
-    def _show(self, text: str) -> None:
-        if text:
-            self._publish(TextChunk(self._run, self._seq, self._step, self._offset, text))
-            self._offset += len(text)
-            self._shown.append(text)
 
 
 # --- by acting on the world ---------------------------------------------------------------------------
@@ -358,14 +336,16 @@ async def _attempted(
     driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, doubted: bool, asked: Iterator[int]
 ) -> tuple[int, AnyOutcome]:
     """The outcome of the effect, after the gate and within the run's budget, and the number of the attempt."""
-    admitted = await _patiently(driver, line, key, lambda: admit(driver, line, key, effect))
+    admitted = await admit(driver, line, key, effect)
+    if short_of_descriptors(admitted):
+        admitted = await patiently(driver, line, key, admitted, lambda: admit(driver, line, key, effect))
     if isinstance(admitted, Failed):
-        return attempt, _unbegun(admitted, doubted)
+        return attempt, unbegun(admitted, doubted)
     allowed = admitted.limits.seconds
     while True:
         if isinstance(effect, Acting) and driver.settings.budget != NO_BUDGET:
-            if not await _afforded(driver, line, key, lambda: out_of_time(driver), asked):
-                return attempt, _unbegun(CANCELLED, doubted)
+            if not await afforded(driver, line, key, lambda: out_of_time(driver), asked):
+                return attempt, unbegun(CANCELLED, doubted)
             limits = msgspec.structs.replace(admitted.limits, seconds=allowed)
             admitted = msgspec.structs.replace(admitted, limits=within_budget(driver, limits))
         outcome = await _begun(driver, line, key, effect, attempt, admitted, doubted)
@@ -383,7 +363,7 @@ def _after_approval(effect: Effect, outcome: AnyOutcome) -> AnyOutcome:
     return outcome
 
 
-def _unbegun(failed: Failed, doubted: bool) -> Failed:
+def unbegun(failed: Failed, doubted: bool) -> Failed:
     """The outcome of an effect that was not begun this time. If it may have happened before, the doubt remains."""
     return msgspec.structs.replace(failed, details={**failed.details, "in_doubt": True}) if doubted else failed
 
@@ -394,31 +374,32 @@ async def _begun(
     """Performs an admitted effect; if it may change something, its intent is recorded first."""
     begin: Callable[[], Awaitable[None]] = at_once
     if effect.changes:
-        begin = _Intent(driver, key, effect, attempt, admitted)
+        begin = Intent(driver, key, effect, attempt, admitted)
         if admitted.still is not None or not getattr(driver.engine.performers.get(type(effect)), "prepares", False):
             await begin()
     elif isinstance(effect, Acting) and effect.witnessed:
         driver.writer.note(Performing(effect, effect.fingerprint, admitted.ruling), Place(*key, attempt))  # type: ignore[arg-type]
-    stream = _Stream(driver, key, driver.writer.seq, effect)
-    outcome = await _perform(driver, line, key, effect, attempt, stream, admitted, begin)
+    stream = ReplyStream(driver, key, driver.writer.seq, effect)
+    outcome = await perform(driver, line, key, effect, attempt, stream, admitted, begin)
     if isinstance(outcome, Failed) and outcome.code == "changed":
-        return _unbegun(outcome, doubted)
-    if isinstance(begin, _Intent) and not begin.passed and isinstance(outcome, Failed):  # it was still being prepared
+        return unbegun(outcome, doubted)
+    if isinstance(begin, Intent) and not begin.passed and isinstance(outcome, Failed):  # it was still being prepared
         cut = outcome.code == "cancelled"
         if begin.asked_for or not cut:
             await begin.written()
-        return _unbegun(CANCELLED if cut else outcome, doubted)
+        return unbegun(CANCELLED if cut else outcome, doubted)
     await begin()  # an intent that could not be written is not a failure of the effect: it ends the drive
     return outcome
 
 
-class _Intent:
+class Intent:
     """Writes the intent once, when the performer is about to act or has finished; every caller waits for it."""
 
     def __init__(self, driver: Driver, key: Key, effect: Effect, attempt: int, admitted: Admitted) -> None:
-        self._driver, self._key, self._effect, self._attempt = driver, key, effect, attempt
+        self._driver, self._key, self.effect, self._attempt = driver, key, effect, attempt
         self._ruling = admitted.ruling
         self._written: asyncio.Future[None] | None = None
+        self._since = 0.0
         self.passed = False
         """Whether the performer was started; from then on the effect may happen."""
 
@@ -429,56 +410,63 @@ class _Intent:
     async def __call__(self) -> None:
         await self.written()
         self.passed = True
-        self._driver.acting[self._key] = (self._effect, self._attempt)
+        self._driver.acting[self._key] = (self.effect, self._attempt)
 
     async def written(self) -> None:
+        driver = self._driver
         if self._written is None:
-            event = Performing(self._effect, self._effect.fingerprint, self._ruling)  # type: ignore[arg-type]
-            self._written = self._driver.writer.begin(event, Place(*self._key, self._attempt))
+            event = Performing(self.effect, self.effect.fingerprint, self._ruling)  # type: ignore[arg-type]
+            self._since = boot_clock.seconds_since_boot()
+            self._written = driver.writer.begin(event, Place(*self._key, self._attempt))
         if self._written.done():
             self._written.result()
         else:
             await asyncio.shield(self._written)
+        if not self.passed:
+            await driver.engine.hold(driver.run_id, driver.writer.epoch, self._since)
 
 
 # --- performing ---------------------------------------------------------------------------------------
 
 
-async def _patiently(driver: Driver, line: Line, key: Key, work: Callable[[], Awaitable[T]]) -> T | Failed:
-    """Repeats work while there are too few file descriptors for it. That is not a failure of the run: other, possibly
-    unrelated work uses them and will release them.
+def short_of_descriptors(outcome: object) -> bool:
+    return isinstance(outcome, Failed) and outcome.code == NoDescriptors.code
+
+
+async def patiently(
+    driver: Driver, line: Line, key: Key, outcome: T | Failed, work: Callable[[], Awaitable[T | Failed]]
+) -> T | Failed:
+    """Repeats work as long as it had too few file descriptors. That is not a failure of the run: other, possibly unrelated
+    work uses them and will release them.
     """
-    warned = False
-    outcome: T | Failed = await work()
+    words = "Too many files and connections are open; it continues when some have been closed."
+    driver.writer.note(Warned(NoDescriptors.code, f"Step {key[1]}: {words}" if key[1] else words), Place(*key))
     for seconds in pauses():
-        if not isinstance(outcome, Failed) or outcome.code != NoDescriptors.code:
-            break
-        if not warned:
-            warned = True
-            words = "Too many files and connections are open; it continues when some have been closed."
-            driver.writer.note(Warned(outcome.code, f"Step {key[1]}: {words}" if key[1] else words), Place(*key))
         try:
             await interruptibly(driver, line, asyncio.sleep(seconds))
         except CutShort as cut:
             return cut.failed
         outcome = await work()
+        if not short_of_descriptors(outcome):
+            break
     return outcome
 
 
-async def _perform(
+async def perform(
     driver: Driver,
     line: Line,
     key: Key,
     effect: Effect,
     attempt: int,
-    stream: _Stream,
+    stream: ReplyStream,
     admitted: Admitted,
     begin: Callable[[], Awaitable[None]] = at_once,
 ) -> AnyOutcome:
     def work() -> Awaitable[AnyOutcome]:
         return _perform_once(driver, line, key, effect, attempt, stream, admitted, begin)
 
-    return await _patiently(driver, line, key, work)
+    outcome = await work()
+    return await patiently(driver, line, key, outcome, work) if short_of_descriptors(outcome) else outcome
 
 
 async def _perform_once(
@@ -487,7 +475,7 @@ async def _perform_once(
     key: Key,
     effect: Effect,
     attempt: int,
-    stream: _Stream,
+    stream: ReplyStream,
     admitted: Admitted,
     begin: Callable[[], Awaitable[None]],
 ) -> AnyOutcome:
@@ -495,30 +483,8 @@ async def _perform_once(
     if performer is None:
         return Failed("no_performer", f"Nothing here can perform '{effect.kind}'.", fix="Configure it first.")
 
-    def warn(code: str, message: str) -> None:
-        words = f"Step {key[1]}: {message}" if key[1] else message
-        driver.writer.note(Warned(code, words), Place(*key, attempt))
-
-    def note(name: str, data: dict[str, Any]) -> None:
-        driver.writer.note(Noted(name, data), Place(*key, attempt))
-
-    which = (effect.attempt_at if isinstance(effect, Acting) else "") or key[3]
-    call = Call(
-        run=driver.run_id,
-        key=f"{driver.run_id}/{key[0]}{quote(key[1], safe='')}#{key[2]}.{which}~{driver.recorded.rewinds}",
-        attempt=attempt,
-        settings=driver.settings,
-        emit=stream.emit,
-        reset=stream.reset,
-        warn=warn,
-        note=note,
-        permits=admitted.permits,
-        secrets=admitted.secrets,
-        limits=admitted.limits,
-        begin=begin,
-        masked=driver.engine.redactor.value,
-    )
-    doubt = effect.changes and not effect.repeatable
+    call = call_of(driver, key, effect, attempt, stream, admitted, begin)
+    doubt = isinstance(begin, Intent) and not begin.effect.repeatable
     try:
         changed = None if admitted.still is None else await interruptibly(driver, line, admitted.still())
         if changed is not None:
@@ -538,12 +504,55 @@ async def _perform_once(
     return _as_journaled(driver, effect, outcome)
 
 
+def call_of(
+    driver: Driver,
+    key: Key,
+    effect: Effect,
+    attempt: int,
+    stream: ReplyStream,
+    admitted: Admitted,
+    begin: Callable[[], Awaitable[None]] = at_once,
+) -> Call:
+    """The context in which a performer performs an effect."""
+
+    def warn(code: str, message: str) -> None:
+        words = f"Step {key[1]}: {message}" if key[1] else message
+        driver.writer.note(Warned(code, words), Place(*key, attempt))
+
+    def note(name: str, data: dict[str, Any]) -> None:
+        driver.writer.note(Noted(name, data), Place(*key, attempt))
+
+    which = (effect.attempt_at if isinstance(effect, Acting) else "") or key[3]
+    return Call(
+        run=driver.run_id,
+        key=f"{driver.run_id}/{key[0]}{_quoted(key[1])}#{key[2]}.{which}~{driver.recorded.rewinds}",
+        attempt=attempt,
+        settings=driver.settings,
+        emit=stream.emit,
+        reset=stream.reset,
+        warn=warn,
+        note=note,
+        permits=admitted.permits,
+        secrets=admitted.secrets,
+        limits=admitted.limits,
+        begin=begin,
+        slots=driver.engine.slots,
+        masked=driver.engine.redactor.value,
+    )
+
+
+def _quoted(label: str) -> str:
+    return label if label.isascii() and label.isalnum() else quote(label, safe="")
+
+
 _RESERVED = ("cancelled", "expired", "in_doubt", "denied")
 """Failure codes reserved for the engine, because they decide how a run ends."""
 
 
-def _as_journaled(driver: Driver, effect: Effect, outcome: AnyOutcome) -> AnyOutcome:
-    """The outcome as the journal will return it, so a program sees the same value before and after a crash."""
+def _as_journaled(driver: Driver, effect: Effect, outcome: AnyOutcome, *, own: bool = False) -> AnyOutcome:
+    """The outcome as the journal will return it, so a program sees the same value before and after a crash. With `own`, it
+    is the engine's, which may use the reserved codes.
+    """
     codec = driver.engine.codec
     outcome = driver.engine.redactor.value(outcome)
     try:
@@ -552,7 +561,7 @@ def _as_journaled(driver: Driver, effect: Effect, outcome: AnyOutcome) -> AnyOut
         problem = str(error) or type(error).__name__
         return Failed("not_storable", f"The result of '{effect.fingerprint}' cannot be stored: {problem}")
     kept: AnyOutcome = event.outcome  # type: ignore[union-attr]
-    if isinstance(kept, Failed) and kept.code in _RESERVED:
+    if isinstance(kept, Failed) and kept.code in _RESERVED and not own:
         return msgspec.structs.replace(kept, code=f"effect_{kept.code}", details={})
     return kept
 

@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from cuebook.kernel.context import Context, digest_of
+from cuebook.kernel.context import EMPTY, Block, Context, digest_of
 from cuebook.kernel.errors import CuebookError, StoreError
 from cuebook.kernel.events import AnyEvent, TextChunk, TextReset
 from cuebook.kernel.fold.state import RunState
-from cuebook.kernel.journal import Codec, Entry, Place, seal, spill_context
+from cuebook.kernel.journal import Codec, Entry, Place, added_to_known, seal, spill_context
 from cuebook.kernel.ports import Batch, Claim, Redactor, Store
 
 
@@ -55,8 +55,6 @@ class JournalWriter:
         self._batch = Batch(self.run, self.epoch, [], True)
         self._texts: dict[str, str] = {}
         self._entries: list[Entry] = []
-        self._bodies: list[bytes] = []
-        """The encoded entries."""
 
     def note(self, event: AnyEvent, place: Place, **also: Any) -> int:
         """Adds a record without waiting for it; it is written soon, together with the next ones. Returns its number."""
@@ -84,9 +82,18 @@ class JournalWriter:
         self._add(event, place, {})
         return self.flush()
 
-    def keep_context(self, context: Context) -> None:
-        """Stores a model's context, each block once."""
-        spill_context(context, self._known_contexts, self._texts)
+    def keep_context(self, context: Context) -> tuple[str, tuple[Block, ...]]:
+        """Stores a model's context, each block once. Returns the blocks that belong in the call's own record, and the digest
+        of the context before them."""
+        known = self._known_contexts
+        added = added_to_known(context, known)
+        if added is not None:
+            blocks = tuple([node.block for node in added if node.block is not None])
+            if self._redactor.value(blocks) is blocks:  # a masked block would not match its digest
+                known.update([node.digest for node in added])
+                return (added[0].parent or EMPTY).digest if added else "", blocks
+        spill_context(context, known, self._texts)
+        return "", ()
 
     def keep_text(self, text: str) -> dict[str, Any]:
         """Stores a text with the next record; returns a reference to it."""
@@ -107,18 +114,25 @@ class JournalWriter:
         """Writes a last record and gives up the run; if there is news, does neither."""
         if self._entries:
             await self.flush()
-        before, restore = (self.seq, self._chain), self.state.saved()
+        before, restore = (self.seq, self._chain), self.state.saved() if unless_news else None
         self._add(event, place, {})
         batch, entries = self._take()
         if not await self._store.release(batch, unless_news=unless_news):
             self.seq, self._chain = before
-            restore()
+            if restore is not None:
+                restore()
             return False
         self._let_go()
         self.broken = StoreError(f"Run {self.run} was given up: nothing more can be written from here.")
         for entry in entries:
             self._audience.publish(entry)
         return True
+
+    async def hand_over(self) -> None:
+        """Writes what is left and gives up the run in the middle: another process continues it."""
+        if self._entries:
+            await self.flush()
+        await self.give_up()
 
     async def give_up(self) -> None:
         """Gives up the run without writing anything."""
@@ -133,11 +147,14 @@ class JournalWriter:
 
     def _add(self, event: AnyEvent, place: Place, also: dict[str, Any]) -> int:
         event = self._redactor.value(event)
-        self._bodies.append(self._codec.encode(event, self._texts))
-        seq = self.seq = self.seq + 1
-        entry = Entry(self.run, seq, self._clock(), place, event)
-        self.state.apply(entry)
+        body = self._codec.encode(event, self._texts)
+        seq, at = self.seq + 1, self._clock()
+        record = seal(self.run, seq, at, self.epoch, place, type(event).__name__, body, self._chain)
+        self.seq, self._chain = seq, record.chain
+        self._batch.records.append(record)
+        entry = Entry(self.run, seq, at, place, event)
         self._entries.append(entry)
+        self.state.apply(entry)
         if also:
             self._batch.plain = False
             for name, values in also.items():
@@ -145,20 +162,14 @@ class JournalWriter:
         return seq
 
     def _take(self) -> tuple[Batch, list[Entry]]:
-        batch, entries, chain = self._batch, self._entries, self._chain
-        for entry, body in zip(entries, self._bodies, strict=True):
-            kind = type(entry.event).__name__
-            record = seal(self.run, entry.seq, entry.at, self.epoch, entry.place, kind, body, chain)
-            chain = record.chain
-            batch.records.append(record)
-        self._chain = chain
+        batch, entries = self._batch, self._entries
         if self.state.changed:
             batch.plain = False
             batch.row, batch.steps, batch.dropped = self.state.take_changes()
         if self._texts:
             batch.plain = False
             batch.texts, self._texts = self._texts, {}
-        self._batch, self._entries, self._bodies = Batch(self.run, self.epoch, [], True), [], []
+        self._batch, self._entries = Batch(self.run, self.epoch, [], True), []
         return batch, entries
 
     def _flush_scheduled(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +18,7 @@ from cuebook.kernel.errors import NotFound
 from cuebook.kernel.events import STATUS_OF_WAIT, RunStatus, WaitClosed, WaitKind, WaitOpened
 from cuebook.kernel.journal import Key, Place
 from cuebook.kernel.ports import Claim, News
-from cuebook.kernel.run import Signal, WaitRow
+from cuebook.kernel.run import Signal, WaitRow, overrides_in
 
 if TYPE_CHECKING:
     from cuebook.kernel.engine.driver import Driver, Line
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _HOW: dict[str, Literal["answered", "expired", "cancelled"]] = {"answered": "answered", "expired": "expired"}
 
 
+NEEDS = "needs"
+"""The reason of a run that waits for a process with other capabilities."""
 WHOLE = "whole"
 """Key in a wait's details: the reference to the full text of what is to be decided."""
 
@@ -52,6 +54,9 @@ class Waits:
         self._closed: set[str] = set()
         """Waits that were closed during this drive."""
         self._parked: dict[str, tuple[WaitRow, asyncio.Future[WaitRow | None]]] = {}
+        self._handed_over: list[asyncio.Future[None]] = []
+        self.needs: set[str] = set()
+        """The capabilities that branches wait for."""
         self.lock = asyncio.Lock()
         """Held while news is fetched and while the run is given up, so no answer is lost between the two."""
 
@@ -110,6 +115,16 @@ class Waits:
             driver.writer.note(opened, row.place, opened=[row])
         return await self._decided(line, row)
 
+    async def hand_over(self, lacking: Iterable[str]) -> None:
+        """Waits for a process with other capabilities, which continues the run instead of this one. Returns only if the
+        run is cancelled.
+        """
+        self.needs.update(lacking)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._handed_over.append(future)
+        self._driver.rest()
+        await future
+
     async def _decided(self, line: Line, row: WaitRow) -> WaitClosed:
         while True:
             message = self._message_for(row)
@@ -136,6 +151,7 @@ class Waits:
         driver.recorded.closed[row.id] = closed
         driver.writer.note(closed, row.place, closed=[row.id], taken=taken or [])
         driver.settings = driver.settings.edited(closed.answer.get("settings", {}))
+        driver.recorded.overrides += overrides_in(closed.answer, closed.by, driver.clock())
         return closed
 
     def opened(self, key: Key, wait: str) -> WaitRow | WaitOpened | None:
@@ -223,10 +239,17 @@ class Waits:
         """Wakes all waits, because the run is cancelled."""
         for wait in list(self._parked):
             self._wake(wait, None)
+        for future in self._handed_over:
+            if not future.done():
+                self._driver.move()
+                future.set_result(None)
+        self.needs.clear()
 
     def status(self) -> tuple[RunStatus, str]:
         """The status of the run while all its branches are waiting, and the reason."""
         kinds = {wait.kind for wait, _ in self._parked.values()}
+        if not kinds:
+            return "paused", NEEDS
         kind = next(kind for kind in STATUS_OF_WAIT if kind in kinds)
         return STATUS_OF_WAIT[kind][0], "" if kind in ("question", "approval", "breakpoint") else kind
 

@@ -22,6 +22,7 @@ from cuebook.kernel.events import (
     Driven,
     Forked,
     ModelAsked,
+    Moved,
     Performed,
     Performing,
     Rewound,
@@ -35,7 +36,7 @@ from cuebook.kernel.events import (
 )
 from cuebook.kernel.journal import ROOT, Entry, Key, Place, parent_key, without_void
 from cuebook.kernel.outcomes import Failed
-from cuebook.kernel.run import Settings
+from cuebook.kernel.run import RunOverride, Settings, overrides_in
 
 
 class Frame(msgspec.Struct, gc=False):
@@ -94,6 +95,8 @@ class Recorded:
         self.options: dict[str, Any] = {}
         self.settings = Settings()
         self.policy: str | None = None
+        self.overrides: list[RunOverride] = []
+        """The approvals in advance for this run. A fork asks again: they were given for its parent."""
         self.outcomes: dict[Key, Entry] = {}
         self.intents: dict[Key, int] = {}
         """The last attempt of each effect that can change the world."""
@@ -122,13 +125,16 @@ class Recorded:
         self._inherited = inherited
         self._from_checkpoints = checkpoints
         entries = list(entries)
-        self.rewinds = sum(isinstance(entry.event, Rewound) and not entry.event.same for entry in entries)
+        rewinds = [entry.event for entry in entries if isinstance(entry.event, Rewound)]
+        self.rewinds = sum(not event.same for event in rewinds)
         for entry in entries:
             self._set(entry.event)
-        valid = without_void(entries)
+            if isinstance(entry.event, WaitClosed) and entry.seq >= inherited:
+                self.overrides += overrides_in(entry.event.answer, entry.event.by, entry.at)
+        valid = without_void(entries) if rewinds else entries
         for entry in valid:
             self._add(entry)
-        if any(isinstance(entry.event, Rewound) for entry in entries):
+        if rewinds:
             kept = {entry.seq for entry in valid}
             self.retried = {entry.place.key for entry in entries if entry.seq not in kept and _has_failed(entry.event)}
 
@@ -141,6 +147,9 @@ class Recorded:
                 self.policy = None if event.policy is None else str(event.policy)
             case Forked():
                 self.settings = self.settings.edited(event.settings)
+            case Moved():
+                place = {"workspace": event.workspace, "workspace_label": event.workspace_label, "folder": event.folder}
+                self.settings = self.settings.edited(place)
             case WaitClosed():
                 self.settings = self.settings.edited(event.answer.get("settings", {}))
             case _:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from cuebook.kernel.capabilities import workspace_of
 from cuebook.kernel.effects import CallTool
 from cuebook.kernel.events import (
     STATUS_OF_WAIT,
@@ -17,6 +18,7 @@ from cuebook.kernel.events import (
     Driven,
     Forked,
     ModelAsked,
+    Moved,
     Performed,
     Performing,
     Planned,
@@ -33,9 +35,13 @@ from cuebook.kernel.events import (
 )
 from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line
 from cuebook.kernel.outcomes import CostOrigin, Failed, Reply, Usage
-from cuebook.kernel.run import RunRow, StepRow, copy_row
+from cuebook.kernel.run import HOST, RunRow, StepRow, Totals, copy_row
 
 _ORIGINS: tuple[CostOrigin, ...] = ("reported", "estimated", "unknown")
+
+
+_TIMED: frozenset[type[AnyEvent]] = frozenset({Driven, Forked, Moved, Suspended, RunFinished})
+"""The events that begin or end a drive, or happen outside one."""
 
 
 class Stopwatch:
@@ -50,16 +56,42 @@ class Stopwatch:
 
     def see(self, entry: Entry) -> float:
         kind = type(entry.event)
-        if kind is Driven:
+        if kind not in _TIMED:
+            if self._began is not None:
+                seconds = self.before + entry.at - self._began
+                if seconds > self.seconds:  # clocks may be set back
+                    self.seconds = seconds
+        elif kind is Driven:
             self.before, self._began = self.seconds, entry.at
         elif kind is Forked:  # the parent's time does not count for the fork
             self.seconds, self.before, self._began = 0.0, 0.0, None
-        elif kind is Suspended or kind is RunFinished:
+        elif kind is Moved:  # the last drive was interrupted before it
+            self.before, self._began = self.seconds, None
+        else:
             self.seconds = self.before = self.before + entry.event.seconds  # type: ignore[union-attr]
             self._began = None
-        elif self._began is not None:
-            self.seconds = max(self.seconds, self.before + entry.at - self._began)
         return self.seconds
+
+    def add(self, seconds: float) -> None:
+        """Counts time that passed while the run was not being driven."""
+        self.seconds += seconds
+        self.before += seconds
+
+
+def before_first_record(row: RunRow) -> RunRow:
+    """The row of a run as it was before its first record. Only what identifies the run stays."""
+    return msgspec.structs.replace(
+        row,
+        status="pending",
+        reason="",
+        step="",
+        model="",
+        workspace="",
+        needs=(),
+        totals=Totals(),
+        error=None,
+        updated=row.created,
+    )
 
 
 NOT_REACHED = "not reached"
@@ -223,10 +255,15 @@ class RunState:
     def _started(self, entry: Entry, event: RunStarted) -> None:
         self._touch(entry)
         self.row.model = str(event.settings.get("model", ""))
+        self.row.workspace = workspace_of(event.settings)
+
+    def _moved(self, entry: Entry, event: Moved) -> None:
+        self._touch(entry)
+        self.row.workspace = event.workspace_label or event.workspace
 
     def _forked(self, entry: Entry, event: Forked) -> None:
         self._touch(entry)
-        self.row.status = "pending"
+        self.row.status, self.row.needs = "pending", ()
         self.row.totals = self.row.totals.kept()
         self.row.model = str(event.settings.get("model", self.row.model))
 
@@ -263,6 +300,8 @@ class RunState:
             if step is not None:
                 step.model, step.finish = outcome.model, outcome.finish
                 step.origin = max(step.origin, outcome.usage.origin, key=_ORIGINS.index)
+            if outcome.model == HOST:
+                self._add_time(step, outcome.seconds)
         elif type(outcome) is Failed:
             if outcome.details.get("in_doubt"):
                 self._set_step(entry, "in_doubt")
@@ -272,7 +311,8 @@ class RunState:
                 self._count(entry, msgspec.convert(used, Usage))
             elif outcome.code != "cancelled":
                 self._count(entry, None)
-        self._set_step(entry, "running")
+        if self.open:
+            self._set_step(entry, "running")
 
     def _count(self, entry: Entry, usage: Usage | None) -> None:
         """Replaces the unknown cost of a model call with the cost in its outcome; a rejected call costs nothing."""
@@ -290,6 +330,15 @@ class RunState:
             self._steps_changed[step.key] = step
         self._touch(entry)
 
+    def _add_time(self, step: StepRow | None, seconds: float) -> None:
+        """Counts the time of an assistant, which works while the run waits for it."""
+        self.watch.add(seconds)
+        self.row.totals.seconds = self.watch.seconds
+        self._row_changed = True
+        if step is not None:
+            step.totals.seconds += seconds
+            self._steps_changed[step.key] = step
+
     def _wait_opened(self, entry: Entry, event: WaitOpened) -> None:
         self._set_step(entry, STATUS_OF_WAIT[event.kind][1])
 
@@ -299,6 +348,8 @@ class RunState:
         if step is not None:
             step.status = "running"
             self._steps_changed[step.key] = step
+        if event.kind == "model":  # another drive may have begun the call
+            self._calls.setdefault(entry.place, 0)
         self.row.model = str(event.answer.get("settings", {}).get("model", self.row.model))
 
     def _branch_finished(self, entry: Entry, event: BranchFinished) -> None:
@@ -337,14 +388,14 @@ class RunState:
 
     def _suspended(self, entry: Entry, event: Suspended) -> None:
         self._touch(entry)
-        self.row.status, self.row.reason = event.status, event.reason
+        self.row.status, self.row.reason, self.row.needs = event.status, event.reason, event.needs
         for step in self.open.values():
             _rest(step, entry.at)
             self._steps_changed[step.key] = step
 
     def _finished(self, entry: Entry, event: RunFinished) -> None:
         self._touch(entry)
-        self.row.status, self.row.error = event.status, event.error
+        self.row.status, self.row.error, self.row.needs = event.status, event.error, ()
         self.row.reason = event.error.code if event.error else ""
         self.row.step = event.step or self.row.step
         if event.status == "completed":
@@ -411,6 +462,7 @@ _FOLDS: dict[type[AnyEvent], Callable[[RunState, Entry, Any], None]] = {
     RunStarted: RunState._started,
     Forked: RunState._forked,
     Driven: RunState._driven,
+    Moved: RunState._moved,
     ModelAsked: RunState._asked,
     Performing: RunState._performing,
     WaitOpened: RunState._wait_opened,

@@ -26,20 +26,21 @@ from cuebook.kernel.events import (
     WaitClosed,
     WaitOpened,
 )
-from cuebook.kernel.fold.state import RunState
-from cuebook.kernel.journal import PURGED, Entry, Record, Verdict, same_line, time_of, without_void
+from cuebook.kernel.fold.state import RunState, before_first_record
+from cuebook.kernel.journal import PURGED, Entry, Record, Verdict, blocks_in, same_line, time_of, without_void
 from cuebook.kernel.ports import Whole
-from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
+from cuebook.kernel.run import RunRow, StepRow, WaitRow
 
 Load = Callable[[str], str]
 """Returns a text by its digest; raises `NotFound` if it no longer exists."""
 
 _BEGINNINGS = (RunStarted.__name__, Forked.__name__)
 _TEXT = re.compile(rb'\{"digest":"([0-9a-f]{64})","length":\d+\}')
-_CONTEXT = re.compile(rb'"context":"([0-9a-f]{64})"')
+_CONTEXT = re.compile(rb'"(?:context|since)":"([0-9a-f]{64})"')
+_ADDED = re.compile(rb'"since":"[0-9a-f]{64}","added":')
 _TOLERANCE = 1.0
 """Seconds by which the times of a row and its record may differ."""
-_OF_RUN = ("status", "reason", "step", "model", "totals", "error", "updated")
+_OF_RUN = ("status", "reason", "step", "model", "workspace", "needs", "totals", "error", "updated")
 _OF_WAIT = ("kind", "prompt", "purpose", "type", "options", "default", "expires")
 _LATE = "late"
 """Key in a wait's details: the outcome from a driver that had lost the run. If it arrived after the wait was opened, no record
@@ -123,6 +124,7 @@ def texts_behind(records: Iterable[Record], load: Load) -> Iterator[Found]:
     """Yields each text that the records refer to, once."""
     seen: set[tuple[str, bool]] = set()
     for record in records:
+        seen |= _held(record)
         waiting = list(_named(record))
         while waiting:
             digest, is_block = one = waiting.pop()
@@ -158,6 +160,21 @@ def _named(record: Record) -> Iterator[tuple[str, bool]]:
             yield digest.decode(), True
 
 
+def _held(record: Record) -> set[tuple[str, bool]]:
+    """The blocks of a context that the record itself contains, so that they are not among the texts."""
+    if record.kind != ModelAsked.__name__ or not _ADDED.search(record.body):
+        return set()
+    try:
+        event = msgspec.json.decode(record.body, type=ModelAsked, dec_hook=_short)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return set()  # it was changed; its digest shows that
+    return {(digest, True) for digest in blocks_in(event)}
+
+
+def _short(wanted: type, value: Any) -> Text:
+    return Text(value if isinstance(value, str) else "")
+
+
 def _references(body: bytes) -> list[str]:
     """The texts that a body refers to. Data may look like a reference; only its place in the event makes it one."""
     found: list[str] = []
@@ -177,14 +194,19 @@ def _references(body: bytes) -> list[str]:
 
 
 def _parts(block: str) -> Iterator[tuple[str, bool]]:
-    """The preceding block and the text of a block."""
+    """The preceding block, the text and the attachments of a block."""
     try:
-        parent, _, held, _, _ = msgspec.json.decode(block, type=tuple[str, str, str, str, Any])
+        parent, _, held, *rest = msgspec.json.decode(block, type=list[Any])
     except (msgspec.DecodeError, ValueError):
         return  # it was changed; its digest shows that
+    if not isinstance(parent, str) or not isinstance(held, str):
+        return
     if parent:
         yield parent, True
     yield held, False
+    for file in rest[3] if len(rest) > 3 and isinstance(rest[3], list) else ():
+        if isinstance(file, list) and len(file) > 1 and isinstance(file[1], str):
+            yield file[1], False
 
 
 def _loaded(digest: str, load: Load) -> str | None:
@@ -200,10 +222,7 @@ def _loaded(digest: str, load: Load) -> str | None:
 def projected(row: RunRow, entries: Sequence[Entry]) -> tuple[RunRow, dict[tuple[str, str, int], StepRow]]:
     """The row and steps of a run, computed from its journal. `row` identifies the run and where its own records begin."""
     begins = row.parent_seq if row.parent else 1
-    fresh = msgspec.structs.replace(
-        row, status="pending", reason="", step="", model="", totals=Totals(), error=None, updated=row.created
-    )
-    state, steps = RunState(fresh), {}
+    state, steps = RunState(before_first_record(row)), {}
     for entry in without_void(entry for entry in entries if entry.seq < begins):
         state.apply(entry)
     for step in state.take_changes()[1]:
@@ -300,4 +319,4 @@ def _without_late(details: dict[str, Any]) -> dict[str, Any]:
 def _difference(what: str, field: str, found: Any, wanted: Any) -> str:
     if isinstance(found, str | int | float) and isinstance(wanted, str | int | float):
         return f"{what} is shown with {field} '{found}', but the journal says '{wanted}'"
-    return f"{what} is shown with a {field} that differs from the journal"
+    return f"{what} is shown with other {field} than in the journal"

@@ -1,4 +1,4 @@
-"""Read, Write and Edit: tools for text files in the workspace.
+"""Read, Write and Edit: tools for text files in the workspace, and for reading images and PDFs.
 
 `paths` decides where a path leads; the gate decides what may be read or written.
 """
@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from cuebook.kernel.context import Attachment, Text
 from cuebook.kernel.effects import ToolSpec
-from cuebook.kernel.errors import NotFound
+from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
-from cuebook.performers.agent_tools.tool import flag, number, parameters, text
+from cuebook.performers.agent_tools.tool import HABITS, flag, number, parameters, text
 from cuebook.performers.files.paths import TooLarge, name_inside, read_inside, read_named_inside, write_inside
 from cuebook.performers.tools.toolbox import SimpleTool, Tool
 
@@ -24,9 +26,25 @@ FILE_LIMIT = 8 << 20
 """The maximum size in bytes of a file that is read or edited."""
 LINES = 2_000
 """The number of lines that are shown by default."""
+IMAGE_LIMIT = 3_750_000
+"""The maximum size in bytes of an image: providers accept 5 MB of base64."""
+PDF = "application/pdf"
+_MAGIC = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+    b"%PDF-": PDF,
+}
 _LINE = 2_000
 _PREFIX = 8_192
-_PATH = {"file_path": "path"}
+_PATH = dict.fromkeys(("file_path", "filepath", "filename", "file", "target_file"), "path")
+
+
+class BadArguments(BadInput):
+    """The arguments cannot be used."""
+
+    code = "bad_arguments"
 
 
 def relative(workspace: Path, given: str) -> str:
@@ -54,7 +72,7 @@ class Files:
             SimpleTool(
                 ToolSpec(
                     "Read",
-                    "Reads a text file in the workspace. Each line comes with its number.",
+                    "Reads a text file in the workspace, each line with its number; or an image or a PDF, if you can see them.",
                     parameters(
                         ("path",),
                         path=path,
@@ -66,18 +84,29 @@ class Files:
                 self._describe_read,
                 reads_only=True,
                 idempotent=True,
-                aliases=_PATH,
+                aliases={**_PATH, "start_line": "offset", "line_count": "limit"},
+                unused=HABITS,
             ),
             SimpleTool(
                 ToolSpec(
                     "Write",
-                    "Writes a text file in the workspace: creates it and its folders, or replaces it entirely.",
-                    parameters(("path", "content"), path=path, content=text("The whole text.")),
+                    "Writes a text file in the workspace: creates it and its folders, or replaces it entirely. Write a long"
+                    " file in parts: first without append_at, then each part with the size that the last result reported.",
+                    parameters(
+                        ("path", "content"),
+                        path=path,
+                        content=text("The whole text, or the next part."),
+                        append_at=number(
+                            "Append instead of replacing: the size of the file in bytes, as the last result reported it.",
+                            least=0,
+                        ),
+                    ),
                 ),
                 self._write,
                 self._describe_write,
                 idempotent=True,
-                aliases=_PATH,
+                aliases={**_PATH, **dict.fromkeys(("contents", "text", "file_text"), "content")},
+                unused=HABITS,
             ),
             SimpleTool(
                 ToolSpec(
@@ -93,7 +122,13 @@ class Files:
                 ),
                 self._edit,
                 self._describe_edit,
-                aliases={**_PATH, "old_string": "old", "new_string": "new", "replace_all": "all"},
+                aliases={
+                    **_PATH,
+                    **dict.fromkeys(("old_string", "old_str", "old_text"), "old"),
+                    **dict.fromkeys(("new_string", "new_str", "new_text"), "new"),
+                    "replace_all": "all",
+                },
+                unused=HABITS,
             ),
         ]
 
@@ -112,6 +147,9 @@ class Files:
         refused = call.permits(Action("file", f"read:{name}", True))
         if refused is not None:
             return refused
+        media_type = media_type_of(data)
+        if media_type:
+            return _attached(data, name, media_type)
         content = _as_text(data, name)
         if isinstance(content, Failed):
             return content
@@ -122,6 +160,12 @@ class Files:
 
     async def _describe_write(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
         name, present = await asyncio.to_thread(self._present, self._path(arguments))
+        if "append_at" in arguments:
+            appended = _appended(present or b"", name, arguments["append_at"], _data(arguments["content"]))
+            if isinstance(appended, Failed):
+                return appended
+            preview = {"path": name, "appends": arguments["content"], "at": f"byte {arguments['append_at']:,}"}
+            return _change(name, f"Append to {name}", preview, present)
         before = None if present is None else _as_text(present, name)
         if isinstance(before, str):
             preview = {"path": name, "change": _diff(name, before, arguments["content"])}
@@ -133,20 +177,31 @@ class Files:
         return _change(name, f"{verb} {name}", preview, present)
 
     async def _write(self, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
-        given, content = self._path(arguments), arguments["content"]
-        try:
-            data = content.encode()
-        except UnicodeEncodeError:
-            return Failed(
-                "bad_arguments", "The content contains an unpaired surrogate.", fix="Use complete characters."
-            )
+        data = _data(arguments["content"])
+        if "append_at" in arguments:
+            return await self._append(arguments, data, call)
         async with self._writing:
-            name = await asyncio.to_thread(name_inside, self._workspace, given)
+            name = await asyncio.to_thread(name_inside, self._workspace, self._path(arguments))
             refused = call.permits(Action("file", f"write:{name}"))
             if refused is not None:
                 return refused
             await asyncio.to_thread(write_inside, self._workspace, name, data, parents=True)
         return ToolResult(f"Wrote {len(data)} bytes to {name}.")
+
+    async def _append(self, arguments: dict[str, Any], data: bytes, call: Call) -> ToolResult | Failed:
+        """Appends a part at a given size, so that a part which is written twice is there once."""
+        async with self._writing:
+            name, present = await asyncio.to_thread(self._present, self._path(arguments))
+            refused = call.permits(Action("file", f"write:{name}"))
+            if refused is not None:
+                return refused
+            whole = _appended(present or b"", name, arguments["append_at"], data)
+            if isinstance(whole, Failed):
+                return whole
+            if whole != present:
+                await asyncio.to_thread(write_inside, self._workspace, name, whole, parents=True)
+        said = f"Appended {len(data)} bytes to {name}" if whole != present else f"{name} already has this part"
+        return ToolResult(f"{said}. It has {len(whole)} bytes now; append the next part at {len(whole)}.")
 
     # --- Edit ---
 
@@ -199,6 +254,29 @@ def _change(name: str, summary: str, preview: dict[str, str], present: bytes | N
     return Description((Action("file", f"write:{name}"),), summary, preview, bound={"file": name, "content": seen})
 
 
+def _data(content: str) -> bytes:
+    try:
+        return content.encode()
+    except UnicodeEncodeError:
+        raise BadArguments("The content contains an unpaired surrogate.", fix="Use complete characters.") from None
+
+
+def _appended(present: bytes, name: str, at: int, data: bytes) -> bytes | Failed:
+    """The content with the part at that position, which is its end unless the part is already there."""
+    if len(present) == at:
+        whole = present + data
+        if len(whole) > FILE_LIMIT:
+            return Failed("too_large", f"{name} would have more than {FILE_LIMIT} bytes.", fix="Write another file.")
+        return whole
+    if present[at:] == data and at < len(present):
+        return present
+    return Failed(
+        "bad_arguments",
+        f"{name} has {len(present)} bytes, not {at}, so the part was not appended.",
+        fix=f"Read its end, then append at {len(present)} what is missing.",
+    )
+
+
 def _as_text(data: bytes, name: str) -> str | Failed:
     if not looks_binary(data):
         try:
@@ -206,6 +284,22 @@ def _as_text(data: bytes, name: str) -> str | Failed:
         except UnicodeDecodeError:
             pass
     return Failed("binary_file", f"{name} is not a text file: it contains {len(data)} bytes of other data.")
+
+
+def media_type_of(data: bytes) -> str:
+    """The type of an image or a PDF, by its first bytes; empty for all other files."""
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for start, kind in _MAGIC.items() if data.startswith(start)), "")
+
+
+def _attached(data: bytes, name: str, media_type: str) -> ToolResult | Failed:
+    most = FILE_LIMIT if media_type == PDF else IMAGE_LIMIT
+    if len(data) > most:
+        return Failed("too_large", f"{name} has {len(data):,} bytes; at most {most:,} can be sent to a model.")
+    what = "PDF document" if media_type == PDF else f"image ({media_type})"
+    file = Attachment(media_type, Text(b64encode(data).decode()), name)
+    return ToolResult(f"[{name}: {what}, {len(data):,} bytes]", attachments=(file,))
 
 
 def _numbered(content: str, name: str, offset: int, limit: int, size: int) -> ToolResult | Failed:

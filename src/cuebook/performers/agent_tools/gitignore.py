@@ -7,6 +7,7 @@ not read any itself.
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -66,11 +67,13 @@ def _groups(text: str) -> tuple[_Group, ...]:
     rules = list(itertools.islice(filter(None, map(_rule, text.splitlines())), _MOST))
     groups: list[_Group] = []
     for (keeps, folders), alike in itertools.groupby(rules, key=lambda rule: (rule.keeps, rule.folders)):
+        expressions = [f"(?:{rule.expression})" for rule in alike]
         try:
-            matches = re2.compile("|".join(f"(?:{rule.expression})" for rule in alike), options)
-        except re2.error:  # a class such as [z-a]: git skips that rule, and here its neighbours are skipped too
-            continue
-        groups.append(_Group(matches, keeps, folders))
+            groups.append(_Group(re2.compile("|".join(expressions), options), keeps, folders))
+        except re2.error:  # git skips a rule with a class such as [z-a], and uses its neighbours
+            for expression in expressions:
+                with suppress(re2.error):
+                    groups.append(_Group(re2.compile(expression, options), keeps, folders))
     return tuple(groups)
 
 

@@ -21,7 +21,7 @@ from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools.files import looks_binary, relative
 from cuebook.performers.agent_tools.gitignore import LARGEST, NAME, Rules, wildcard_at
-from cuebook.performers.agent_tools.tool import Halt, Halted, flag, in_worker, number, parameters, text
+from cuebook.performers.agent_tools.tool import HABITS, Halt, Halted, flag, in_worker, number, parameters, text
 from cuebook.performers.files.paths import name_inside, open_inside
 from cuebook.performers.tools.toolbox import SimpleTool, Tool
 
@@ -34,8 +34,25 @@ _MOST_ENTRIES = 200_000
 _FILE = 4 << 20
 _SHOWN = 400
 _SKIPPED = ".git"
+_EXCLUDE = ".git/info/exclude"
 _IGNORED = flag(f"Whether to include files that {NAME} excludes, such as those in node_modules.")
+MODES = ("content", "files_with_matches", "count")
+_AROUND = 20
+"""The maximum number of lines of context before and after a match."""
+_TYPES = {
+    **{
+        name: (name,)
+        for name in ("c", "cs", "css", "go", "java", "json", "lua", "php", "sh", "sql", "swift", "toml", "xml")
+    },
+    **{"py": ("py", "pyi"), "js": ("js", "jsx", "mjs", "cjs"), "ts": ("ts", "tsx", "mts", "cts"), "rust": ("rs",)},
+    **{"ruby": ("rb",), "cpp": ("cpp", "cc", "cxx", "h", "hpp"), "md": ("md",), "html": ("html", "htm")},
+    **{"yaml": ("yml", "yaml"), "kotlin": ("kt", "kts"), "txt": ("txt",)},
+}
+"""The suffixes of the files of a type, under the names that models know."""
 _LEFT_OUT = f"[files that {NAME} excludes were skipped; set ignored to include them]"
+
+
+_FOLDER = dict.fromkeys(("directory", "dir_path", "folder", "target_directory"), "path")
 
 
 class Finding:
@@ -60,6 +77,8 @@ class Finding:
                 self._describe_glob,
                 reads_only=True,
                 idempotent=True,
+                aliases={"glob_pattern": "pattern", **_FOLDER},
+                unused=HABITS,
             ),
             SimpleTool(
                 ToolSpec(
@@ -72,6 +91,15 @@ class Finding:
                         glob=text("Search only files whose names or paths match, such as `*.py`.", least=1),
                         ignore_case=flag("Whether to ignore case."),
                         limit=number(f"How many lines to show; {MATCHES} by default."),
+                        output_mode={
+                            "type": "string",
+                            "enum": list(MODES),
+                            "description": "Show the matching lines (the default), only the files, or counts.",
+                        },
+                        before=number("How many lines to show before each match.", least=0),
+                        after=number("How many lines to show after each match.", least=0),
+                        around=number("How many lines to show before and after each match.", least=0),
+                        type=text("Search only files of this type, such as `py` or `ts`.", least=1),
                         ignored=_IGNORED,
                     ),
                 ),
@@ -79,7 +107,16 @@ class Finding:
                 self._describe_grep,
                 reads_only=True,
                 idempotent=True,
-                aliases={"-i": "ignore_case", "head_limit": "limit"},
+                aliases={
+                    **dict.fromkeys(("-i", "case_insensitive"), "ignore_case"),
+                    **dict.fromkeys(("head_limit", "max_results", "limit_matches"), "limit"),
+                    **dict.fromkeys(("include", "include_pattern"), "glob"),
+                    **dict.fromkeys(("regex", "query"), "pattern"),
+                    **{"-B": "before", "-A": "after", "-C": "around", "context": "around"},
+                    **_FOLDER,
+                },
+                # Line numbers are always shown.
+                unused=HABITS | {"-n", "line_numbers"},
             ),
         ]
 
@@ -88,7 +125,8 @@ class Finding:
         return await self._described(arguments, "List files")
 
     async def _describe_grep(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
-        _expression(arguments["pattern"], ignore_case=False)
+        expression(arguments["pattern"], ignore_case=False)
+        _suffixes(arguments)
         return await self._described(arguments, "Search")
 
     async def _described(self, arguments: dict[str, Any], verb: str) -> Description:
@@ -129,10 +167,14 @@ class Finding:
         return ToolResult("\n".join(shown))
 
     async def _grep(self, arguments: dict[str, Any], call: Call) -> ToolResult | Failed:
-        wanted = _expression(arguments["pattern"], ignore_case=arguments.get("ignore_case", False))
+        wanted = expression(arguments["pattern"], ignore_case=arguments.get("ignore_case", False))
         glob = arguments.get("glob")
         fits = None if glob is None else _fitting(glob if "/" in glob else f"**/{glob}")
+        suffixes = _suffixes(arguments)
         limit = min(arguments.get("limit", MATCHES), MOST_MATCHES)
+        mode = arguments.get("output_mode", "content")
+        around = arguments.get("around", 0)
+        lines = (min(arguments.get("before", around), _AROUND), min(arguments.get("after", around), _AROUND))
 
         def permitted(name: str) -> bool:
             return call.permits(Action("file", f"read:{name}", True)) is None
@@ -141,12 +183,16 @@ class Finding:
 
         def work(halt: Halt) -> _Found:
             entries = walk.entries(self._path(arguments), halt)
-            return self._search(entries, wanted, fits, permitted, call.masked, limit)
+            if suffixes:
+                entries = (one for one in entries if one is None or one.file.rpartition(".")[2] in suffixes)
+            found = _Found(mode, limit)
+            self._search(entries, wanted, fits, permitted, call.masked, found, lines if mode == "content" else (0, 0))
+            return found
 
         found = await in_worker("Grep", call, work)
         if isinstance(found, Failed):
             return found
-        return found.result(limit, left_out=walk.left_out)
+        return found.result(left_out=walk.left_out)
 
     # --- internal ---
 
@@ -160,10 +206,10 @@ class Finding:
         fits: Any,
         permitted: Callable[[str], bool],
         masked: Callable[[str], str],
-        limit: int,
-    ) -> _Found:
+        found: _Found,
+        around: tuple[int, int],
+    ) -> None:
         """A file that must not be read is not searched either: reporting a match would reveal its content."""
-        found = _Found()
         for entry in entries:
             if entry is None:
                 found.complete = False
@@ -178,16 +224,25 @@ class Finding:
                 continue
             if looks_binary(data):
                 continue
-            for count, line in enumerate(data.split(b"\n"), 1):
+            lines = data.removesuffix(b"\n").split(b"\n")
+            shown = 0
+            for count, line in enumerate(lines, 1):
                 if wanted.search(line) is None:
                     continue
-                if len(found.lines) >= limit:
+                if found.is_full(entry.name):
                     found.complete = False
-                    return found
-                # Masked before it is cut, because half a secret is not recognised.
-                whole = masked(line.decode("utf-8", "replace").rstrip("\r"))
-                found.lines.append((entry.name, count, whole if len(whole) <= _SHOWN else f"{whole[:_SHOWN]} [cut]"))
-        return found
+                    return
+                found.counts[entry.name] = found.counts.get(entry.name, 0) + 1
+                first = max(shown, count - 1 - around[0])
+                if around != (0, 0) and shown and first > shown:
+                    found.lines.append("--")
+                for at in range(first, min(len(lines), count + around[1])):
+                    # Masked before it is cut, because half a secret is not recognised.
+                    whole = masked(lines[at].decode("utf-8", "replace").rstrip("\r"))
+                    mark = ":" if at == count - 1 or wanted.search(lines[at]) is not None else "-"
+                    said = whole if len(whole) <= _SHOWN else f"{whole[:_SHOWN]} [cut]"
+                    found.lines.append(f"{entry.name}:{at + 1}{mark} {said}")
+                    shown = at + 1
 
 
 class _Walk:
@@ -253,8 +308,10 @@ class _Walk:
 
     def _rules_above(self, prefix: str) -> Rules:
         """The rules of the folders above; none if the folder itself is ignored, since it was requested explicitly."""
-        rules = Rules()
-        if self._ignored or not prefix:
+        if self._ignored:
+            return Rules()
+        rules = self._excluded()
+        if not prefix:
             return rules
         folder = ""
         for part in prefix[:-1].split("/"):
@@ -270,6 +327,18 @@ class _Walk:
             if rules.leaves_out(folder[:-1], is_folder=True):
                 return Rules()
         return rules
+
+    def _excluded(self) -> Rules:
+        """The rules that git keeps outside the tree. Those of the tree take precedence."""
+        folder, _, name = _EXCLUDE.rpartition("/")
+        try:
+            fd = open_inside(self._workspace, folder, os.O_RDONLY | os.O_DIRECTORY)
+        except (OSError, CuebookError):
+            return Rules()
+        try:
+            return Rules().within("", _text_of(name, fd))
+        finally:
+            os.close(fd)
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -298,17 +367,31 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class _Found:
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, int, str]] = []
+    def __init__(self, mode: str, limit: int) -> None:
+        self._mode, self._limit = mode, limit
+        self.lines: list[str] = []
+        self.counts: dict[str, int] = {}
+        """How many lines match, by file."""
         self.complete = True
         self.too_large = 0
 
-    def result(self, limit: int, *, left_out: bool) -> ToolResult:
-        shown = [f"{name}:{count}: {line}" for name, count, line in self.lines]
+    def is_full(self, name: str) -> bool:
+        """Whether another matching line of this file would exceed the limit."""
+        if self._mode == "content":
+            return sum(self.counts.values()) >= self._limit
+        return name not in self.counts and len(self.counts) >= self._limit
+
+    def result(self, *, left_out: bool) -> ToolResult:
+        shown = {
+            "content": self.lines,
+            "files_with_matches": list(self.counts),
+            "count": [f"{name}:{count}" for name, count in self.counts.items()],
+        }[self._mode]
         if not shown:
-            shown.append("No line matches.")
+            shown = ["No line matches."]
         if not self.complete:
-            shown.append(f"[there are more than these {limit} lines; narrow the search]")
+            what = "lines" if self._mode == "content" else "files"
+            shown.append(f"[there are more than these {self._limit} {what}; narrow the search]")
         if self.too_large:
             shown.append(f"[{self.too_large} files larger than {_FILE} bytes were not searched]")
         if left_out:
@@ -341,7 +424,20 @@ class BadPattern(BadInput):
     code = "bad_pattern"
 
 
-def _expression(pattern: str, *, ignore_case: bool) -> Any:
+def _suffixes(arguments: dict[str, Any]) -> tuple[str, ...]:
+    """The suffixes of the requested type of files; empty for all files."""
+    kind = arguments.get("type")
+    if kind is None:
+        return ()
+    kind = str(kind).lower().lstrip(".")
+    if kind in _TYPES:
+        return _TYPES[kind]
+    if any(kind in suffixes for suffixes in _TYPES.values()):
+        return (kind,)
+    raise BadPattern(f"Unknown file type {kind[:40]!a}.", fix="Use `glob` instead, as in `*.txt`.")
+
+
+def expression(pattern: str, *, ignore_case: bool) -> Any:
     """Compiles a pattern so that matching takes linear time."""
     import re2
 

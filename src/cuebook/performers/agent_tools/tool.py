@@ -16,6 +16,9 @@ from cuebook.performers.tools.toolbox import in_time
 
 T = TypeVar("T")
 
+HABITS = frozenset({"description", "explanation"})
+"""Arguments with which models explain a call to the people who watch them. No tool needs them."""
+
 
 class Acts(Protocol):
     """A performer that describes before it performs."""

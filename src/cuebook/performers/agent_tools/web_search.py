@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Literal
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
@@ -13,7 +13,7 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import Failed, HttpResponse, ToolResult
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
-from cuebook.performers.agent_tools.tool import Acts, number, parameters, text, within
+from cuebook.performers.agent_tools.tool import HABITS, Acts, number, parameters, text, within
 from cuebook.performers.tools.toolbox import SimpleTool, Tool
 
 RESULTS = 8
@@ -61,9 +61,18 @@ class WebSearch:
                 ("query",),
                 query=text("What to look for.", least=1),
                 count=number(f"How many results; {RESULTS} by default."),
+                allowed_domains=_domains("Show only results from these domains."),
+                blocked_domains=_domains("Leave out results from these domains."),
             ),
         )
-        return SimpleTool(spec, self._search, self._describe, reads_only=True, idempotent=True)
+        aliases = {
+            "q": "query",
+            "search_term": "query",
+            **dict.fromkeys(("num_results", "max_results", "limit"), "count"),
+        }
+        return SimpleTool(
+            spec, self._search, self._describe, reads_only=True, idempotent=True, aliases=aliases, unused=HABITS
+        )
 
     async def _describe(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
         described = await self._http.describe(self._request(arguments), settings)
@@ -94,6 +103,7 @@ class WebSearch:
         found = _results(self._provider.kind, str(response.body))
         if found is None:
             return Failed("bad_result", f"The search provider {self._provider.kind} did not return a list of results.")
+        found = [one for one in found if _is_wanted(one.url or "", arguments)]
         return ToolResult(_listed(found[: self._count(arguments)]))
 
     def _count(self, arguments: dict[str, Any]) -> int:
@@ -144,6 +154,24 @@ def _results(kind: Kind, body: str) -> list[_Result] | None:
         return msgspec.json.decode(body, type=_Results).results
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
+
+
+def _domains(description: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "string"}, "maxItems": 50, "description": description}
+
+
+def _is_wanted(url: str, arguments: dict[str, Any]) -> bool:
+    try:
+        host = (urlsplit(url).hostname or "").lower()
+    except ValueError:  # not a URL at all
+        host = ""
+
+    def is_below(domains: list[str]) -> bool:
+        names = [domain.lower().removeprefix("*.") for domain in domains]
+        return any(host == name or host.endswith(f".{name}") for name in names)
+
+    allowed = arguments.get("allowed_domains")
+    return (not allowed or is_below(allowed)) and not is_below(arguments.get("blocked_domains", []))
 
 
 def _listed(found: list[_Result]) -> str:

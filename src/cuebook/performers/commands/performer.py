@@ -12,13 +12,15 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from cuebook.formats.addresses import Place, Private, check_host, parse_place
 from cuebook.formats.shell import placed_in
+from cuebook.kernel.capabilities import SANDBOX
 from cuebook.kernel.effects import RunCommand, SecretUse
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.outcomes import CommandResult, Failed
@@ -44,7 +46,7 @@ def preview(
     named: Named,
     *,
     sandboxed: bool,
-    network: bool,
+    network: Sequence[str],
 ) -> dict[str, str]:
     made = {"command": shlex.join(effect.argv), "program": found.program, "folder": found.cwd}
     if environment:
@@ -64,7 +66,7 @@ def preview(
         made["network"] = "yes: it runs without a sandbox"
         return made
     made["may change"] = "nothing" if effect.reads_only else f"the workspace, {found.workspace}"
-    made["network"] = "yes" if network else "no"
+    made["network"] = f"only {', '.join(network)}" if network else "no"
     return made
 
 
@@ -89,7 +91,7 @@ ARGUMENT = "CUEBOOK_ARG_"
 _CANCEL_GRACE = 1.0
 
 
-def no_network() -> bool:
+def no_private(host: str, port: int) -> bool:
     return False
 
 
@@ -97,6 +99,9 @@ class CommandPerformer:
     """Runs commands below one workspace. Their sandbox is prepared while the intent is written."""
 
     prepares: Literal[True] = True
+
+    def needs(self, effect: RunCommand, settings: Settings) -> tuple[str, ...]:
+        return (SANDBOX,)
 
     def __init__(
         self,
@@ -108,7 +113,7 @@ class CommandPerformer:
         readable: Sequence[str] = (),
         hidden: Sequence[Path] = (),
         fixed: Sequence[Path] = (),
-        network: Callable[[], bool] = no_network,
+        private: Private = no_private,
     ) -> None:
         self._sandbox = sandbox
         self._finder = Finder(workspace, path)
@@ -119,12 +124,13 @@ class CommandPerformer:
         """Files that no command may read or change, in any folder."""
         self._fixed = tuple(str(path) for path in fixed)
         """Paths that no command may change, in any folder."""
-        self._network = network
+        self._private_hosts = private
         self._private = Folders()
 
     async def outline(self, effect: RunCommand, settings: Settings) -> Description | Failed:
         try:
             self._finder.require(effect)
+            self._hosts(effect)
         except BadInput as refused:
             return Failed.of(refused)
         return self._no_sandbox() or self._outlined(effect)
@@ -132,23 +138,24 @@ class CommandPerformer:
     async def describe(self, effect: RunCommand, settings: Settings) -> Description | Failed:
         try:
             found = self._finder.find(effect)
+            hosts = list(map(str, self._hosts(effect)))
         except BadInput as refused:
             return Failed.of(refused)
         if refusal := self._no_sandbox():
             return refusal
-        network, sandboxed = effect.network or self._network(), self._sandbox.name != "none"
+        sandboxed = self._sandbox.name != "none"
         environment = environment_shown(effect)
         named = await asyncio.to_thread(named_by, effect.argv, effect.stdin, found.cwd, found.workspace)
         return msgspec.structs.replace(
             self._outlined(effect),
-            preview=preview(effect, found, environment, named, sandboxed=sandboxed, network=network),
+            preview=preview(effect, found, environment, named, sandboxed=sandboxed, network=hosts),
             bound={
                 "program": [found.program, await digest_aside(found.program)],
                 "folder": found.cwd,
                 "files": named.files,
                 "loading": {name: value for name, value in environment.items() if LOADING.fullmatch(name)},
                 "sandbox": self._sandbox.name,
-                "network": network,
+                "network": hosts,
                 "reads_only": effect.reads_only,
                 "timeout": effect.timeout,
                 "max_output": effect.max_output,
@@ -158,6 +165,7 @@ class CommandPerformer:
     async def perform(self, effect: RunCommand, call: Call) -> CommandResult | Failed:
         try:
             found = self._finder.find(effect)
+            self._hosts(effect)
         except BadInput as refused:
             return Failed.of(refused)
         if self._sandbox.name == "none":
@@ -180,9 +188,19 @@ class CommandPerformer:
         # So can the settings in a folder.
         typed = placed_in(self._finder.place(effect), typed)
         # A command with network access can change things there, so it is not limited to reading.
-        held = effect.reads_only and self._sandbox.name != "none" and not (effect.network or self._network())
+        held = effect.reads_only and self._sandbox.name != "none" and not effect.network
         command = Action("command", typed, reads_only=held)
-        return Description((command, Action("tool", "network")) if effect.network else (command,), f"Run {line}")
+        reached = [Action("egress", f"CONNECT {place.url.place}") for place in self._hosts(effect)]
+        # The rules for hosts decide; this is for rules that keep commands off the network altogether.
+        network = (Action("tool", "network", reads_only=True),) if reached else ()
+        return Description((command, *reached, *network), f"Run {line}", reads_only=held)
+
+    def _hosts(self, effect: RunCommand) -> list[Place]:
+        """The hosts that it may reach, in normal form. Raises `BadInput` for one that it must not reach."""
+        found = sorted({parse_place(host) for host in effect.network})
+        for place in found:
+            check_host(place.url, self._private_hosts)
+        return found
 
     async def _run(self, effect: RunCommand, found: Found, private: str, call: Call) -> CommandResult | Failed:
         secrets = call.secrets() if effect.secrets else {}
@@ -204,7 +222,7 @@ class CommandPerformer:
             hidden=self._hidden,
             fixed=self._fixed,
             reads_only=effect.reads_only,
-            network=effect.network or self._network(),
+            network=tuple(map(str, self._hosts(effect))),
             limits=call.limits,
             hold=hold,
         )
@@ -213,7 +231,8 @@ class CommandPerformer:
             process = await self._sandbox.spawn(confinement)
         except CuebookError as error:
             return Failed.of(error)
-        running = Running(process, secrets.get("stdin", effect.stdin).encode(), call.limits.output, ends=effect.ends)
+        stdin = secrets.get("stdin", effect.stdin).encode()
+        running = Running(process, stdin, call.limits.output, ends=effect.ends, sink=call.output)
         try:
             return await outcome_of(running, call, started, self._sandbox.name, own_time=effect.timeout is not None)
         except asyncio.CancelledError:

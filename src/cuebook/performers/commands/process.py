@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Callable
 
 from cuebook.kernel.context import Text
 from cuebook.kernel.outcomes import UNANSWERED, CommandResult, Failed
@@ -57,6 +58,8 @@ class Keeping:
         self._most = most
         self._kept = bytearray()
         self._open = True
+        self.sink: Callable[[bytes], None] | None = None
+        """Receives everything as it arrives."""
         self.size = 0
         """The number of bytes received."""
         self.ended: asyncio.Future[None] = self._loop.create_future()
@@ -95,6 +98,8 @@ class Keeping:
             self.close()
             return
         self._keep(data)
+        if self.sink is not None:
+            self.sink(data)
 
     def _keep(self, data: bytes) -> None:
         self._kept += data[: self._most - len(self._kept)]
@@ -152,12 +157,21 @@ class KeepingEnds(Keeping):
 class Running:
     """A running process and its streams. Closing it kills everything that the process started."""
 
-    def __init__(self, process: Confined, stdin: bytes, most: int, *, ends: bool = False) -> None:
-        """With `ends`, the end of long output is kept as well as its beginning."""
+    def __init__(
+        self,
+        process: Confined,
+        stdin: bytes,
+        most: int,
+        *,
+        ends: bool = False,
+        sink: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """With `ends`, the end of long output is kept as well as its beginning. `sink` receives all output as it arrives."""
         self.process = process
         self._input = Feeding(process.stdin, stdin)
         self.stdout: Keeping = KeepingEnds(process.stdout, most) if ends else Keeping(process.stdout, most)
         self.stderr = KeepingLast(process.stderr, most)
+        self.stdout.sink = self.stderr.sink = sink
         self._ending: asyncio.Future[int] | None = None
 
     def tail(self) -> str:
@@ -261,7 +275,7 @@ async def outcome_of(
 
 
 def _warn(running: Running, call: Call) -> None:
-    """Warns on the step about output that was cut off or replaced."""
+    """Warns on the step about output that was cut off or replaced, and about hosts that it was kept from."""
     for name, stream in (("output", running.stdout), ("error output", running.stderr)):
         if stream.truncated:
             part = "last" if stream is running.stderr else "first and last" if running.tail() else "first"
@@ -270,6 +284,9 @@ def _warn(running: Running, call: Call) -> None:
             )
     if running.stdout.replaced:
         call.warn("bytes_replaced", "Its output is not entirely UTF-8: invalid bytes were replaced.")
+    if running.process.refused:
+        hosts = ", ".join(running.process.refused)
+        call.warn("host_refused", f"It tried to reach {hosts}, but its network does not list that.")
 
 
 def _spent_processor(code: int, seconds: float, most: int) -> bool:

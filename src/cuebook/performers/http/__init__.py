@@ -1,1 +1,1 @@
-"""HTTP requests: their performer, and the addresses that they may reach."""
+"""HTTP requests and their performer."""

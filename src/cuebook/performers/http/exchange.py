@@ -7,24 +7,19 @@ elsewhere.
 
 from __future__ import annotations
 
-import asyncio
-import socket
 import ssl
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
 import msgspec
 
+from cuebook.formats.addresses import Private, Url, check_addresses, check_host
 from cuebook.kernel.engine.descriptors import NoDescriptors, exhausted, lacks_descriptors
 from cuebook.kernel.outcomes import Failed
-from cuebook.performers.http.addresses import Private, Url, check_addresses, check_host
 from cuebook.system import lazy_imports
-from cuebook.system.network import is_loopback, system_tls
-
-Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Returns the addresses of a name, in the order in which they are tried."""
+from cuebook.system.network import Resolver, is_loopback, system_tls
 
 HEADER_BYTES = 65_536
 """Larger response headers are treated as an attack. Each header counts as 32 bytes more than its length, as in HTTP/2."""
@@ -85,12 +80,6 @@ class Progress:
 
     def begin(self, url: Url) -> None:
         self.origin, self.status, self.received = url.origin, 0, 0
-
-
-async def look_up(host: str, port: int) -> list[str]:
-    """The addresses from the system's resolver."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 async def exchange(

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from cuebook import __version__
+from cuebook.formats.addresses import Private, Url, check_host, parse_url, resolve_url
 from cuebook.kernel.context import Text, digest_of
 from cuebook.kernel.effects import SecretUse, SendHttp
 from cuebook.kernel.engine.descriptors import NoDescriptors
@@ -23,9 +24,8 @@ from cuebook.kernel.outcomes import UNANSWERED, Failed, HttpResponse
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.files.decoding import decoded, is_text
-from cuebook.performers.http.addresses import Private, Url, check_host, parse_url, resolve_url
-from cuebook.performers.http.exchange import Ended, Incoming, Outgoing, Progress, Resolver, exchange, look_up
-from cuebook.system.network import is_loopback
+from cuebook.performers.http.exchange import Ended, Incoming, Outgoing, Progress, exchange
+from cuebook.system.network import Resolver, is_loopback, look_up
 
 MOST_REDIRECTS = 5
 

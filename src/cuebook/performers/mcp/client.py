@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from cuebook.kernel.capabilities import SANDBOX
 from cuebook.kernel.effects import ToolSpec
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import UNANSWERED, Failed, ToolResult
@@ -71,6 +72,11 @@ class McpTools:
         self._start_seconds = start_seconds
         self._connection: Connection | None = None
         self._lock = asyncio.Lock()
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The capabilities that its tools need: a server with a command is a process."""
+        return (SANDBOX,) if self.server.command else ()
 
     # --- as a tool server ---
 

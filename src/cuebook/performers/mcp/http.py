@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
+from cuebook.formats.addresses import Private, Url, check_addresses, check_host
 from cuebook.kernel.errors import NotFound
-from cuebook.performers.http.addresses import Private, Url, check_addresses, check_host
-from cuebook.performers.http.exchange import Resolver, look_up
 from cuebook.performers.mcp.limits import FLOODS, Measure, Sieve
 from cuebook.performers.mcp.results import readable
-from cuebook.system.network import is_loopback, system_tls
+from cuebook.system.network import Resolver, is_loopback, look_up, system_tls
 
 ANSWER_LIMIT = 16 << 20
 """The maximum size of the answer to one request, in bytes."""

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.ports import Trust
+from cuebook.kernel.ports import EVERYWHERE, Trust
 from cuebook.kernel.tool_names import HOW_NAMED, SERVER_NAME
 from cuebook.performers.files.digests import digest_of
 from cuebook.system.network import is_loopback
@@ -45,8 +45,8 @@ class McpServer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The text around a header's secret, as in `Bearer {}`, by the header's name."""
     trusted: bool = False
     """Whether its claims that a tool only reads, or may be repeated, are trusted."""
-    network: bool = False
-    """Whether the command may reach the network."""
+    network: tuple[str, ...] = ()
+    """The hosts that the command may reach, as in `Confinement`."""
     readable: tuple[str, ...] = ()
     """Absolute paths that the command may read in addition to the workspace and its own files."""
     brought: bool = False
@@ -199,6 +199,12 @@ def _consists_of(program: str, script: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _network_shown(network: tuple[str, ...], sandbox: str) -> str:
+    if network == EVERYWHERE or sandbox == "none":
+        return "allowed"
+    return f"only {', '.join(network)}" if network else "not allowed"
+
+
 def _preview(server: McpServer, workspace: str, cwd: str, sandbox: str, contents: Mapping[str, str]) -> dict[str, str]:
     if server.url:
         shown = {"address": server.url}
@@ -209,7 +215,7 @@ def _preview(server: McpServer, workspace: str, cwd: str, sandbox: str, contents
             "command": shlex.join(server.command),
             "folder": cwd if os.path.isabs(server.cwd) else f"{cwd} (in the workspace of each run that uses it)",
             "sandbox": "none: it can do everything that you can do" if sandbox == "none" else sandbox,
-            "network": "allowed" if server.network or sandbox == "none" else "not allowed",
+            "network": _network_shown(server.network, sandbox),
         }
         everything = "everything that you can: it runs without a sandbox"
         places = "\n".join(dict.fromkeys((workspace, cwd, *server.readable)))

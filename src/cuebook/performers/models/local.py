@@ -26,6 +26,7 @@ from typing import Any
 
 import msgspec
 
+from cuebook.formats.words import with_extra
 from cuebook.kernel.context import ToolCall
 from cuebook.performers.models.model import (
     Chunk,
@@ -298,7 +299,7 @@ class Engine:
             raise ModelError(
                 "not_installed",
                 f"The embedded model needs the Python package xllamacpp, which cannot be imported ({error}).",
-                fix="Install it with `pip install 'cuebook[local]'`.",
+                fix=with_extra("local"),
             ) from None
         params = xllamacpp.CommonParams()
         params.model.path = str(weights)

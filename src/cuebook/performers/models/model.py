@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkabl
 
 import msgspec
 
-from cuebook.kernel.context import Role, ToolCall
+from cuebook.kernel.context import Block, Role, ToolCall
 from cuebook.kernel.effects import AskModel, ToolSpec
 from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.run import Effort
 
 Finish = Literal["stop", "length", "tool_calls", "filter"]
 
@@ -30,6 +31,15 @@ REPLY_LIMIT = 8 << 20
 """The number of bytes after which a reply is considered endless."""
 
 
+class TurnFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An image or a document of a turn."""
+
+    media_type: str
+    data: str
+    """The content in base64."""
+    name: str = ""
+
+
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     """One turn as it is sent to a provider."""
 
@@ -39,6 +49,9 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     call_id: str = ""
     is_error: bool = False
     """For a tool's turn: whether the call failed."""
+    files: tuple[TurnFile, ...] = ()
+    thinking: tuple[dict[str, Any], ...] = ()
+    """For an assistant's turn: its reasoning, in the provider's own form."""
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,6 +67,10 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     stop: tuple[str, ...] = ()
     grammar: str = ""
     """A grammar for models that run in this process; it is not sent to others."""
+    may_call: bool = True
+    """Whether the model may call the tools."""
+    effort: Effort | None = None
+    """How much the model should reason; None means its own default."""
 
 
 class TextDelta(msgspec.Struct, frozen=True, tag="text"):
@@ -87,6 +104,8 @@ class Final(msgspec.Struct, frozen=True, tag="final", omit_defaults=True):
     """US dollars, if the provider reports them."""
     unknown: str = ""
     """The provider's own finish reason, if it is unknown here."""
+    thinking: tuple[dict[str, Any], ...] = ()
+    """The model's reasoning before its calls, in the provider's own form, to be sent back with them."""
 
 
 def finish_of(reason: str, provider: str) -> tuple[Finish, str]:
@@ -186,10 +205,15 @@ def messages_of(effect: AskModel) -> tuple[Turn, ...]:
     lead = context.lead
     messages = [Turn("system", lead.joined())] if len(lead) else []
     if lead is not context:
-        messages += [Turn(b.role, str(b.text), b.calls, b.call_id, b.is_error) for b in list(context)[len(lead) :]]
+        messages += [_turn(block) for block in list(context)[len(lead) :]]
     if effect.prompt:
         messages.append(Turn("user", effect.prompt))
     return tuple(messages)
+
+
+def _turn(block: Block) -> Turn:
+    files = tuple(TurnFile(one.media_type, str(one.data), one.name) for one in block.attachments)
+    return Turn(block.role, str(block.text), block.calls, block.call_id, block.is_error, files, block.thinking)
 
 
 class Room:
@@ -260,6 +284,14 @@ def estimate_text(text: str) -> TokenEstimate:
     return TokenEstimate(math.ceil(ascii_count / 4 + other * 2 / 3), math.ceil(ascii_count / 3) + other)
 
 
+def estimate_file(file: TurnFile) -> TokenEstimate:
+    """An image counts by its area, which providers limit; a document by its pages, of which only the size is known."""
+    if file.media_type.startswith("image/"):
+        return TokenEstimate(1_600, 3_200)
+    size = len(file.data) * 3 // 4
+    return TokenEstimate(max(3_000, size // 20), max(6_000, size // 8))
+
+
 def estimate_request(request: Request) -> TokenEstimate:
     likely = upper = 0
     texts = [message.text for message in request.messages]
@@ -270,6 +302,10 @@ def estimate_request(request: Request) -> TokenEstimate:
     for text in texts:
         part = estimate_text(text)
         likely, upper = likely + part.likely, upper + part.upper
+    for message in request.messages:
+        for file in message.files:
+            part = estimate_file(file)
+            likely, upper = likely + part.likely, upper + part.upper
     overhead = MESSAGE_OVERHEAD * max(1, len(request.messages))
     return TokenEstimate(likely + overhead // 2, upper + overhead)
 

@@ -10,18 +10,21 @@ import json
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 
 import msgspec
 
+from cuebook.kernel.capabilities import LOCAL_MODEL
 from cuebook.kernel.context import INLINE_LIMIT, Text
 from cuebook.kernel.effects import AskModel
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.model_names import chain
 from cuebook.kernel.outcomes import REFUSED, Failed, Reply, Usage
 from cuebook.kernel.ports import Action, Call, Description, Estimate
 from cuebook.kernel.run import Settings
 from cuebook.performers.models.model import (
+    RETRYABLE,
     Counts,
     ErrorKind,
     Final,
@@ -39,12 +42,16 @@ from cuebook.performers.models.model import (
 )
 from cuebook.performers.models.prices import Facts, Prices
 from cuebook.performers.models.providers import Providers, Resolved
+from cuebook.performers.models.queue import Queued
 from cuebook.performers.models.retries import DEFAULT_RETRIES, Retries
 
 MAX_TOKENS = 16_384
 
 _ROOM = 1_024
 """Output tokens worth keeping free. If the upper estimate of the input leaves fewer, the likely estimate is used."""
+
+DOWN = 60.0
+"""Seconds during which a model that was unavailable is passed over if there is a fallback."""
 
 _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?```", re.DOTALL)
 
@@ -114,6 +121,8 @@ class ModelPerformer:
         """The runs and providers for which a warning has already been given."""
         self._refused: set[tuple[str, bytes]] = set()
         """Models, each with a schema that its provider does not enforce."""
+        self._down: dict[str, float] = {}
+        """Models with a fallback that were unavailable, and until when the fallback is called at once."""
 
     def estimate(self, effect: AskModel, settings: Settings) -> Estimate:
         """The most that the call can use. Input is estimated from its characters; see `estimate_request`.
@@ -121,53 +130,85 @@ class ModelPerformer:
         A call that will fail before it is sent, because a key or a model is missing, uses nothing.
         """
         try:
-            resolved, facts = self._found(effect, settings)
+            found = self._found(effect, settings)
         except BadInput:
             return Estimate(0, 0, 0.0)
-        request = _request(effect, settings, resolved, _wanted(effect, settings))
-        size = estimate_request(request)
-        output = _clamped(request.max_tokens, size, facts)
-        return Estimate(size.upper, output, self._most(resolved, facts, size.upper, output))
+        size = estimate_request(_request(effect, settings, found[0][0], _wanted(effect, settings)))
+        outputs = [_clamped(_wanted(effect, settings), size, facts) for _, facts in found]
+        costs = [self._most(*one, size.upper, output) for one, output in zip(found, outputs, strict=True)]
+        return Estimate(size.upper, max(outputs), _dearest(costs))
+
+    def needs(self, effect: AskModel, settings: Settings) -> tuple[str, ...]:
+        """A call of the embedded model needs a machine that has it."""
+        with suppress(BadInput):
+            names = chain(self._providers.full_name(settings.asked(effect.model), settings.model))
+            return (LOCAL_MODEL,) if any(name.partition("/")[0] == "local" for name in names) else ()
+        return ()
 
     def is_free(self, effect: AskModel, settings: Settings) -> bool:
-        """Whether the price of the model is known to be zero."""
+        """Whether the price of the model, and of those it may fall back to, is known to be zero."""
         try:
-            resolved, facts = self._found(effect, settings)
+            found = self._found(effect, settings)
         except BadInput:
             return False
-        return self._most(resolved, facts, _MANY, _MANY) == 0.0
+        return all(self._most(*one, _MANY, _MANY) == 0.0 for one in found)
 
     async def describe(self, effect: AskModel, settings: Settings) -> Description:
         """Contains the model's full name, however the playbook writes it, because rules match full names."""
         name = settings.asked(effect.model)
         with suppress(BadInput):  # performing it reports what is wrong
             name = self._providers.full_name(name, settings.model)
-        return Description((Action("model", name, reads_only=True),), f"Ask {name}")
+        return Description(tuple(Action("model", one, reads_only=True) for one in chain(name)), f"Ask {name}")
 
     async def perform(self, effect: AskModel, call: Call) -> Reply | Failed:
         try:
-            resolved, facts = self._found(effect, call.settings)
+            found = self._found(effect, call.settings)
         except BadInput as error:
             return Failed.of(error)
+        try:
+            async with asyncio.timeout(effect.timeout) as limit:
+                return await self._first_available(effect, found, call, limit)
+        except TimeoutError:
+            message = f"{' or '.join(one.name for one, _ in found)} did not answer within {effect.timeout:g} s."
+            return Failed("timeout", message, "Give it more time, or ask for less.", retryable=True)
+
+    async def _first_available(
+        self, effect: AskModel, found: Sequence[tuple[Resolved, Facts]], call: Call, limit: asyncio.Timeout
+    ) -> Reply | Failed:
+        """The reply of the first model in the chain that is not down. A request that a model refuses is not passed on."""
+        *_, (last, _) = found
+        for (resolved, facts), (following, _) in zip(found, [*found[1:], found[-1]], strict=True):
+            if resolved is not last and self._down.get(resolved.name, 0.0) > self._clock():
+                continue
+            outcome = await self._one(effect, resolved, facts, call, limit)
+            if resolved is last or not isinstance(outcome, Failed) or outcome.details.get("kind") not in RETRYABLE:
+                return outcome
+            self._down[resolved.name] = self._clock() + DOWN
+            call.reset()
+            call.warn(
+                "model_fallback",
+                f"{resolved.name} is unavailable, so {following.name} was called instead: {outcome.message}",
+            )
+        raise AssertionError("the last model of a chain is always called")
+
+    async def _one(
+        self, effect: AskModel, resolved: Resolved, facts: Facts, call: Call, limit: asyncio.Timeout
+    ) -> Reply | Failed:
         self._warn_elsewhere(effect, call, resolved)
+        _warn_left_out(effect, call, resolved)
         try:
             request = await self._fitted(effect, call.settings, resolved, facts)
         except _TooLong as long:
             return _too_long(resolved, long)
         except ModelError as error:
             return self._failed(error, resolved, 0)
-        try:
-            async with asyncio.timeout(effect.timeout):
-                return await self._answered(effect, request, resolved, facts, call)
-        except TimeoutError:
-            message = f"{resolved.name} did not answer within {effect.timeout:g} s."
-            return Failed("timeout", message, "Give it more time, or ask for less.", retryable=True)
+        return await self._answered(effect, request, resolved, facts, call, limit)
 
     def _warn_elsewhere(self, effect: AskModel, call: Call, resolved: Resolved) -> None:
         """Warns once per run about a playbook that uses a different key than the run's own model."""
         warned = (call.run, resolved.provider)
-        own = call.settings.model.partition("/")[0]
-        if not effect.model or resolved.provider == own or warned in self._elsewhere:
+        own = {name.partition("/")[0] for name in chain(call.settings.model)}
+        if not effect.model or resolved.provider in own or warned in self._elsewhere:
             return
         if self._providers.wants_key(resolved.provider):
             self._elsewhere.add(warned)
@@ -178,15 +219,17 @@ class ModelPerformer:
             )
 
     async def _answered(
-        self, effect: AskModel, request: Request, resolved: Resolved, facts: Facts, call: Call
+        self, effect: AskModel, request: Request, resolved: Resolved, facts: Facts, call: Call, limit: asyncio.Timeout
     ) -> Reply | Failed:
         began = self._clock()
+        queued = Queued(resolved, call, self._clock, limit)
         waited = 0.0
         retry = 0
         while True:
             heard = _Heard()
             try:
-                await self._attempt(request, resolved, call, heard)
+                async with queued.turn():
+                    await self._attempt(request, resolved, call, heard)
                 break
             except ModelError as error:
                 if request.schema is not None and _names_schema(error):
@@ -207,7 +250,9 @@ class ModelPerformer:
             await self._sleep(wait)
             waited += wait
             retry += 1
-        outcome = await self._outcome(request, resolved, facts, call, heard, self._clock() - began, retry)
+        outcome = await self._outcome(
+            request, resolved, facts, call, heard, self._clock() - began - queued.seconds, retry
+        )
         if effect.schema is not None and request.schema is None:
             outcome = _without_fence(outcome)
         return _judged(effect, outcome, resolved, request.max_tokens, call)
@@ -263,7 +308,17 @@ class ModelPerformer:
         if final.unknown:
             call.warn("unknown_finish", f"{resolved.name} ended its reply for an unknown reason: {final.unknown}.")
         model = f"{resolved.provider}/{final.model}" if final.model else resolved.name
-        return Reply(Text(heard.text), final.calls, model, finish, usage, seconds, retries)
+        return Reply(
+            Text(heard.text),
+            final.calls,
+            model,
+            finish,
+            usage,
+            seconds,
+            retries,
+            window=facts.window,
+            thinking=final.thinking if final.calls else (),
+        )
 
     async def _fitted(self, effect: AskModel, settings: Settings, resolved: Resolved, facts: Facts) -> Request:
         """The request with as much output as there is room for. Raises `_TooLong` if the input alone does not fit."""
@@ -289,11 +344,15 @@ class ModelPerformer:
             return Tokens(size.likely, await resolved.answers.count_text(text))
         return Tokens(size.likely, estimate_text(text).likely)
 
-    def _found(self, effect: AskModel, settings: Settings) -> tuple[Resolved, Facts]:
-        resolved = self._providers.chosen(settings.asked(effect.model), settings.model)
+    def _found(self, effect: AskModel, settings: Settings) -> list[tuple[Resolved, Facts]]:
+        """The model and those to fall back to, in order."""
+        chosen = self._providers.chosen(settings.asked(effect.model), settings.model)
+        return [(one, self._facts(one)) for one in chosen]
+
+    def _facts(self, resolved: Resolved) -> Facts:
         if _is_embedded(resolved):
-            return resolved, Facts(window=resolved.window)
-        return resolved, self._prices.facts(resolved.priced_as, resolved.model)
+            return Facts(window=resolved.window)
+        return self._prices.facts(resolved.priced_as, resolved.model)
 
     def _most(self, resolved: Resolved, facts: Facts, input_tokens: int, output_tokens: int) -> float | None:
         if _is_embedded(resolved):
@@ -325,7 +384,7 @@ class ModelPerformer:
 
 def _request(effect: AskModel, settings: Settings, resolved: Resolved, max_tokens: int) -> Request:
     temperature = effect.temperature if effect.temperature is not None else settings.temperature
-    return Request(
+    made = Request(
         resolved.model,
         messages_of(effect),
         max_tokens,
@@ -334,7 +393,26 @@ def _request(effect: AskModel, settings: Settings, resolved: Resolved, max_token
         effect.tools,
         effect.stop,
         effect.grammar,
+        effect.may_call,
+        settings.effort,
     )
+    if not any(message.files for message in made.messages):
+        return made
+    from cuebook.performers.models.attachments import fitted
+
+    return fitted(made, resolved)
+
+
+def _warn_left_out(effect: AskModel, call: Call, resolved: Resolved) -> None:
+    """Warns about the latest images and documents that the model does not take; it learns of it as well."""
+    last = effect.context.block
+    if last is None or last.role != "tool":
+        return
+    from cuebook.performers.models.attachments import left_out
+
+    if names := left_out(effect, resolved):
+        words = f"{resolved.name} does not take {', '.join(names)}, which a tool read."
+        call.warn("attachment_left_out", words)
 
 
 def _wanted(effect: AskModel, settings: Settings) -> int:
@@ -349,6 +427,11 @@ def _clamped(wanted: int, size: TokenEstimate, facts: Facts) -> int:
     if room < _ROOM:
         room = facts.window - size.likely
     return max(1, min(limit, room))
+
+
+def _dearest(costs: Sequence[float | None]) -> float | None:
+    known = [cost for cost in costs if cost is not None]
+    return max(known) if len(known) == len(costs) else None
 
 
 def _is_embedded(resolved: Resolved) -> bool:

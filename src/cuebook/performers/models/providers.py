@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from difflib import get_close_matches
 from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
+from cuebook.formats.words import with_extra
+from cuebook.kernel.effects import AGENTS
 from cuebook.kernel.errors import BadInput
-from cuebook.performers.models.model import REPLY_LIMIT, Model
+from cuebook.kernel.model_names import chain, chained
+from cuebook.kernel.run import HOST
+from cuebook.performers.models.model import REPLY_LIMIT, Chunk, Model, ModelError, Request
 from cuebook.performers.models.retries import DEFAULT_TIMEOUTS, Timeouts
 
 Keys = Callable[[str], str | None]
@@ -65,6 +69,12 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The provider under which prices are looked up, if it has a different name."""
     reports_cost: bool = False
     """Request the cost with the usage, as OpenRouter reports it."""
+    at_once: int | None = None
+    """How many calls may be under way at the same time, in all processes on the store."""
+    requests_per_minute: int | None = None
+    """How many calls may begin within a minute, in all processes on the store."""
+    takes: tuple[str, ...] | None = None
+    """What its models take in addition to text: `images`, `pdf`. None means that their names decide."""
 
 
 BUILT_IN: dict[str, ProviderConfig] = {
@@ -129,6 +139,10 @@ class Resolved(msgspec.Struct, frozen=True):
     priced_as: str
     window: int | None = None
     """The context size, if it is known without a price list."""
+    at_once: int | None = None
+    requests_per_minute: int | None = None
+    takes: tuple[str, ...] | None = None
+    """What it takes in addition to text, if that is configured."""
 
     @property
     def name(self) -> str:
@@ -151,11 +165,14 @@ class Providers:
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         reply_limit: int = REPLY_LIMIT,
         own: str = "",
+        agents: Callable[[str], None] | None = None,
     ) -> None:
-        """`shared` lists the providers that come from a project: only the user may choose one of their models. `own` is
-        the configured model, for runs without their own.
+        """`shared` lists the providers that come from a project: only the user may choose one of their models. `own` is the
+        configured model, for runs without their own. `agents` raises `BadInput` for a coding agent that cannot be used;
+        without it there are none.
         """
         self._own = own
+        self._agents = agents
         self._keys = keys
         self._shared = frozenset(shared)
         self._configs = {**BUILT_IN, **(custom or {})}
@@ -177,9 +194,13 @@ class Providers:
     def full_name(self, name: str, own: str = "") -> str:
         """`provider/model` for a name that may omit its provider, as in published workflows; `own` is the run's model.
 
-        The maker's own provider comes first, then the run's provider, then the only other provider that could offer it.
+        The maker's own provider comes first, then the run's provider, then the only other provider that could offer it. In a
+        chain, each name is completed.
         """
-        if "/" in name or self._only is not None:
+        names = chain(name)
+        if len(names) > 1:
+            return chained([self.full_name(one, own) for one in names])
+        if "/" in name or name == HOST or self._only is not None:
             return name
         if name in ("", "local", EMBEDDED):
             return DEFAULT
@@ -231,30 +252,46 @@ class Providers:
 
     def resolve(self, name: str, own: str = "") -> Resolved:
         """The model behind a name. Raises `BadInput` if there is none."""
+        if name == HOST:
+            raise BadInput(
+                f"`{HOST}` is not a model: in a run, a connected assistant answers instead.",
+                fix="Choose a model that answers here.",
+            )
         provider, model = self._split(self.full_name(name, own))
         if self._only is not None:
             return Resolved(provider, model, self._only, provider)
         if provider in self._models:
-            return Resolved(provider, model, self._models[provider], provider)
+            limits = self._limits(provider)
+            return Resolved(provider, model, self._models[provider], provider, None, *limits)
+        if provider == "acp" and self._agents is not None:
+            self._agents(name)
+            return Resolved(provider, model, _Elsewhere(), provider)
         if provider == "local":
             self._check_local(model)
             return Resolved("local", EMBEDDED, self._local(), "local", EMBEDDED_WINDOW)
         config = self._config(provider)
-        return Resolved(provider, model, self._build(provider, config), config.prices or provider)
+        built, priced_as = self._build(provider, config), config.prices or provider
+        return Resolved(provider, model, built, priced_as, None, *self._limits(provider), takes=config.takes)
 
-    def chosen(self, name: str | None, otherwise: str) -> Resolved:
-        """The model that a playbook specifies, or its run's model. A project could bring both a provider and a playbook
-        that uses it, to receive the prompts. So the run itself must already use such a provider.
+    def _limits(self, provider: str) -> tuple[int | None, int | None]:
+        config = self._configs.get(provider)
+        return (None, None) if config is None else (config.at_once, config.requests_per_minute)
+
+    def chosen(self, name: str | None, otherwise: str) -> tuple[Resolved, ...]:
+        """The model that a playbook specifies, or its run's model, with those to fall back to. A project could bring both a
+        provider and a playbook that uses it, to receive the prompts. So the run itself must already use such a provider.
         """
         full = self.full_name(name, otherwise) if name else ""
-        provider = full.partition("/")[0]
-        if provider in self._shared and provider != otherwise.partition("/")[0]:
+        own = {one.partition("/")[0] for one in chain(otherwise)}
+        for provider in (one.partition("/")[0] for one in chain(full)):
+            if provider not in self._shared or provider in own:
+                continue
             raise BadInput(
                 f"The playbook uses the model {name}, whose provider is defined in the project's own file: every prompt"
                 " would be sent there.",
                 fix=f"To allow it, start the run with --model {name}, or move the provider to your own configuration file.",
             )
-        return self.resolve(full or otherwise)
+        return tuple(self.resolve(one) for one in chain(full or otherwise))
 
     def wants_key(self, provider: str) -> bool:
         config = self._configs.get(provider)
@@ -262,7 +299,19 @@ class Providers:
 
     def check(self, name: str, own: str = "") -> None:
         """Raises `BadInput` if a run with this model could not begin."""
-        self.resolve(name, own)
+        names = chain(name)
+        for one in names:
+            if len(names) > 1 and (one == HOST or one.startswith(AGENTS)):
+                raise BadInput(
+                    f"'{name}': `{one}` cannot be part of a chain: it waits or acts on its own, and cannot be replaced meanwhile.",
+                    fix="Name it alone, or leave it out of the chain.",
+                )
+            if one != HOST:
+                self.resolve(one, own)
+
+    def is_usable(self, provider: str) -> bool:
+        """Whether models of this provider can be called from here."""
+        return provider in self._models or not self._reason(provider)
 
     def available(self) -> list[ProviderStatus]:
         """Every provider, with the reason if it cannot be used."""
@@ -388,6 +437,13 @@ class Providers:
         return self._embedded
 
 
+class _Elsewhere:
+    """Represents a coding agent, which another performer calls."""
+
+    def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        raise ModelError("not_found", f"The coding agent {request.model} is not called as a model.")
+
+
 def check_engine() -> None:
     """Raises `MissingPackage` if the embedded model cannot be run, even with its weights."""
     if importlib.util.find_spec("xllamacpp") is None:
@@ -395,7 +451,7 @@ def check_engine() -> None:
 
         raise MissingPackage(
             "The embedded model needs the Python package xllamacpp, which is not installed.",
-            fix=f"Run `pip install 'cuebook[local]'`, then `{INSTALL}` if its weights are missing too.",
+            fix=f"{with_extra('local')} Then run `{INSTALL}` if its weights are missing too.",
         )
 
 

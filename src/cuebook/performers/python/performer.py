@@ -12,10 +12,12 @@ from typing import Any
 
 import msgspec
 
+from cuebook.kernel.capabilities import SANDBOX
 from cuebook.kernel.effects import RunPython
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.outcomes import Called, Failed, PythonCall, Returned
 from cuebook.kernel.ports import Call, Confinement, Sandbox
+from cuebook.kernel.run import Settings
 from cuebook.performers.commands.process import Running
 
 _PYTHON = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
@@ -33,6 +35,9 @@ class PythonPerformer:
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
+
+    def needs(self, effect: RunPython, settings: Settings) -> tuple[str, ...]:
+        return (SANDBOX,)
 
     async def perform(self, effect: RunPython, call: Call) -> Called | Returned | Failed:
         if self._sandbox.name == "none":

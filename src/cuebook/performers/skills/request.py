@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
+from cuebook.formats.addresses import parse_url
 from cuebook.kernel.effects import SendHttp, ToolSpec
 from cuebook.kernel.outcomes import Failed, HttpResponse, ToolResult
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools.tool import Acts, within
-from cuebook.performers.http.addresses import parse_url
 from cuebook.performers.skills.model import HttpTool, Request
 from cuebook.performers.skills.request_arguments import BadArguments, made, names_in, settings_in, takes_all
 from cuebook.performers.skills.response import kept, said

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from cuebook.kernel.capabilities import SANDBOX
 from cuebook.kernel.effects import CallTool, ServerSpec, ToolSpec
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.outcomes import UNANSWERED, Failed, ToolResult
@@ -86,8 +87,14 @@ class SimpleTool(msgspec.Struct, frozen=True):
     reads_only: bool = False
     idempotent: bool = False
     takes_secrets: bool = False
+    needs: tuple[str, ...] = ()
+    """The capabilities that a call needs."""
+    hidden: bool = False
+    """Whether it is never listed, and accepts only calls that are `internal`."""
     aliases: dict[str, str] = {}
     """Alternative names of its arguments that models know from elsewhere, with the names used here."""
+    unused: frozenset[str] = frozenset()
+    """Arguments that models pass from habit and that change nothing here. They are dropped."""
 
     async def describe(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
         if self.describing is not None:
@@ -146,8 +153,17 @@ class Toolbox:
             return Failed.of(error)
         if isinstance(description, Failed):
             return description
-        action = Action("tool", effect.tool, tool.reads_only)
+        action = Action("tool", effect.tool, tool.reads_only or description.reads_only)
         return msgspec.structs.replace(description, actions=(action, *description.actions))
+
+    def needs(self, effect: CallTool, settings: Settings) -> tuple[str, ...]:
+        """Some tools start a process, and so do the servers of others."""
+        brought = effect.server
+        name = brought.name if brought is not None else effect.tool.partition(".")[0]
+        found = self._servers.get(name) or (None if brought is not None else self._tools.get(effect.tool))
+        if found is None and brought is not None:
+            return (SANDBOX,) if brought.command else ()
+        return getattr(found, "needs", ())
 
     async def perform(self, effect: CallTool, call: Call) -> ToolResult | Failed:
         effect = self._named(effect)
@@ -157,7 +173,7 @@ class Toolbox:
             outcome = await in_time(effect.tool, net, self._perform(effect, call))
         except CuebookError as error:
             return Failed.of(error)
-        return outcome if isinstance(outcome, Failed) else capped(outcome, effect.tool, call)
+        return outcome if isinstance(outcome, Failed) else capped(outcome, effect.tool, call, ends=effect.ends)
 
     async def _perform(self, effect: CallTool, call: Call) -> ToolResult | Failed:
         clock = asyncio.get_running_loop().time
@@ -187,7 +203,11 @@ class Toolbox:
         """
         if server is not None:
             return await self._specs_of(server, pattern)
-        found = [tool.spec for name, tool in self._tools.items() if fnmatchcase(name, pattern)]
+        found = [
+            tool.spec
+            for name, tool in self._tools.items()
+            if fnmatchcase(name, pattern) and not getattr(tool, "hidden", False)
+        ]
         for name, one in self._servers.items():
             if not _may_fit(name, pattern):
                 continue
@@ -220,7 +240,11 @@ class Toolbox:
         own = server_of(name, self._servers)
         if own:
             return await self._servers[own].find(name.removeprefix(f"{own}."), seconds)
-        return no_such_tool(name, [*self._tools, *(f"{one}.*" for one in self._servers)])
+        return no_such_tool(name, self._known())
+
+    def _known(self) -> list[str]:
+        shown = [name for name, tool in self._tools.items() if not getattr(tool, "hidden", False)]
+        return [*shown, *(f"{one}.*" for one in self._servers)]
 
     async def close(self) -> None:
         """Stops the servers."""
@@ -229,9 +253,9 @@ class Toolbox:
     def _named(self, effect: CallTool) -> CallTool:
         """The call with its arguments renamed to the names used here."""
         tool = self._tools.get(effect.tool) if effect.server is None else None
-        if not isinstance(tool, SimpleTool) or tool.aliases.keys().isdisjoint(effect.arguments):
+        if not isinstance(tool, SimpleTool) or (tool.aliases.keys() | tool.unused).isdisjoint(effect.arguments):
             return effect
-        given = effect.arguments
+        given = {name: value for name, value in effect.arguments.items() if name not in tool.unused}
         named = {name: tool.aliases.get(name, name) for name in given}
         # An argument that is passed under both names is left unchanged, so the call is rejected.
         arguments = {name if named[name] in given else named[name]: value for name, value in given.items()}
@@ -278,6 +302,8 @@ class Toolbox:
         tool = await self.find(effect.tool, seconds, effect.server)
         if isinstance(tool, Failed):
             return tool
+        if getattr(tool, "hidden", False) and not effect.internal:
+            return no_such_tool(effect.tool, self._known())
         if secret and not tool.takes_secrets:
             return Failed(
                 "secret_misplaced",
@@ -332,8 +358,11 @@ def timed_out(name: str, seconds: float, note: str = "") -> Failed:
     )
 
 
-def capped(result: ToolResult, name: str, call: Call) -> ToolResult:
-    """The result, cut at the size limit. The result and the step say what was left out."""
+def capped(result: ToolResult, name: str, call: Call, *, ends: bool = False) -> ToolResult:
+    """The result, cut at the size limit. The result and the step say what was left out.
+
+    With `ends`, its beginning and its end are kept: a model finds the verdict of a long output at its end.
+    """
     text = result.value if isinstance(result.value, str) else None
     try:
         data = call.masked(text if text is not None else msgspec.json.encode(result.value).decode()).encode(
@@ -344,8 +373,14 @@ def capped(result: ToolResult, name: str, call: Call) -> ToolResult:
     limit = call.limits.output
     if len(data) <= limit:
         return result
-    call.warn("output_cut", f"The result of '{name}' has {len(data)} bytes; the first {limit} are kept.")
     what = "" if text is not None else " of JSON"
+    size = max(len(data), result.size)  # the tool may have cut it before
+    if ends:
+        call.warn("output_cut", f"The result of '{name}' has {size} bytes; {limit} from both ends are kept.")
+        head, tail = (part.decode("utf-8", "ignore") for part in (data[: limit // 2], data[len(data) - limit // 2 :]))
+        note = f"[{size - 2 * (limit // 2):,} of {size:,} bytes{what} are left out here]"
+        return msgspec.structs.replace(result, value=f"{head}\n{note}\n{tail}", kept=len(head), size=size)
+    call.warn("output_cut", f"The result of '{name}' has {len(data)} bytes; the first {limit} are kept.")
     kept = data[:limit].decode("utf-8", "ignore")
     note = f"[cut: the first {limit} of {len(data)} bytes{what} are shown]"
     return msgspec.structs.replace(result, value=f"{kept}\n{note}", kept=len(kept), size=len(data))

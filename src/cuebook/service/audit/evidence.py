@@ -51,7 +51,7 @@ from cuebook.kernel.outcomes import (
     ToolResult,
     Usage,
 )
-from cuebook.kernel.run import Totals
+from cuebook.kernel.run import FOR_RUN, Totals
 
 _SHOWN = 500
 """The maximum length of text shown in an action; longer text is identified by its digest."""
@@ -90,6 +90,10 @@ class Decision(msgspec.Struct, omit_defaults=True):
     through: str = ""
     """The program that they used to decide, if it is not part of Cuebook."""
     reason: str = ""
+    lasts: str = ""
+    """`run` or `always`, if the approval also allowed something in advance."""
+    allows: list[dict[str, str]] = []
+    """What it allowed in advance, by id, domain and pattern."""
 
 
 class Act(msgspec.Struct, omit_defaults=True):
@@ -290,10 +294,19 @@ class _Folding:
                 self._performed(entry, event)
             case WaitOpened(kind="approval" | "in_doubt" | "budget"):
                 self._opened(entry, event)
+            case WaitClosed(kind="model", how="answered"):
+                self._answered(entry, event)
             case WaitClosed(wait=wait) if wait in self._asked:
                 _decided(self._asked.pop(wait), event, entry.at)
             case _:
                 pass
+
+    def _answered(self, entry: Entry, event: WaitClosed) -> None:
+        """Notes which assistant answered a model call."""
+        calls = [act for act in self._step(entry).acts if act.kind == "AskModel" and act.ended is None]
+        if calls:
+            through = event.answer.get("through")
+            calls[-1].action |= {"by": event.by, **({"through": through} if through else {})}
 
     # --- steps ---
 
@@ -424,6 +437,8 @@ def _decided(decision: Decision, closed: WaitClosed, at: float) -> None:
     decision.decision = {"approve": "approved", "deny": "denied"}.get(said, said)
     decision.reason = str(closed.answer.get("reason", ""))
     decision.through = str(closed.answer.get("through", ""))
+    decision.lasts = str(closed.answer.get("lasts", ""))
+    decision.allows = [*closed.answer.get(FOR_RUN, ()), *closed.answer.get("for_all", ())]
 
 
 def _resolved(effect: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ import msgspec
 from cuebook.dialects import registry
 from cuebook.dialects.dialect import Input
 from cuebook.dialects.findings import InvalidPlaybook
+from cuebook.dialects.options import Option
 from cuebook.dialects.playbook import Playbook, parsed
 from cuebook.kernel.errors import BadInput, CuebookError, NotFound
 from cuebook.kernel.events import PlannedStep
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
     from cuebook.dialects.presentation.summary import Summary
 
 _OWN_FOLDER = "playbook"
+_SKILL = "SKILL"
+"""The name of a skill, which has a folder of its own too."""
 _OTHERS = frozenset(("build", "dist", "node_modules", "site-packages", "target", "vendor", "venv"))
 """Folders of dependencies and build results, which are not searched: they can contain thousands of files."""
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
-_OTHER_FILE = re.compile(r"(readme|changelog|license|contributing|skill)\b|.*\.(test|policy)\.", re.IGNORECASE)
+_OTHER_FILE = re.compile(r"(readme|changelog|license|contributing)\b|.*\.(test|policy)\.", re.IGNORECASE)
 _GLANCE = 100_000
 """The number of bytes to read in order to recognise a file."""
 _LEVELS = 3
@@ -87,6 +90,11 @@ class Listed(msgspec.Struct, frozen=True):
     @property
     def steps(self) -> tuple[PlannedStep, ...]:
         return self.playbook.steps
+
+    @property
+    def needed_options(self) -> tuple[Option, ...]:
+        """The switches without which no run of it can start."""
+        return self.playbook.dialect.needed_options(self.playbook.document)
 
     @property
     def needs_model(self) -> bool:
@@ -238,7 +246,7 @@ def _playbook(path: Path, folder: Path) -> Listed | LeftOut:
 
 def id_by_name(path: Path, folders: Container[Path]) -> str:
     """The id of a playbook whose text has none, derived from its name."""
-    if path.stem == _OWN_FOLDER and path.parent not in folders:
+    if path.stem in (_OWN_FOLDER, _SKILL) and path.parent not in folders:
         return path.parent.name
     suffix = max((one for one in suffixes() if path.name.lower().endswith(one)), key=len, default=path.suffix)
     return path.name[: -len(suffix)] if suffix else path.name
@@ -360,8 +368,9 @@ class Library:
 
 
 def _unfit(playbook: Playbook) -> str:
-    """Why a playbook that can be read cannot be run; empty if it can."""
-    problems = playbook.dialect.unfit(playbook.document, {})
+    """Why a playbook that can be read cannot be run with any option; empty if it can."""
+    needed = playbook.dialect.needed_options(playbook.document)
+    problems = playbook.dialect.unfit(playbook.document, {option.name: True for option in needed})
     return InvalidPlaybook(playbook.name, problems).message if problems else ""
 
 

@@ -33,6 +33,8 @@ class Terms(msgspec.Struct, frozen=True):
     tool_output: int
     """The maximum number of bytes of a tool's result to keep."""
     free: bool = False
+    otherwise: tuple[Terms, ...] = ()
+    """Those of the models that are called while this one is unavailable."""
 
     @property
     def reply(self) -> int:
@@ -40,10 +42,11 @@ class Terms(msgspec.Struct, frozen=True):
         return min(limit for limit in limits if limit is not None)
 
     def cost(self, input_tokens: int) -> float | None:
-        """The maximum cost of one call; None if the price is unknown."""
-        if self.free:
-            return 0.0
-        return None if self.facts.price is None else self.facts.price.most(input_tokens, self.reply)
+        """The maximum cost of one call, with the dearest model of the chain; None if a price is unknown."""
+        own = None if self.facts.price is None else self.facts.price.most(input_tokens, self.reply)
+        costs = [0.0 if self.free else own, *(one.cost(input_tokens) for one in self.otherwise)]
+        known = [cost for cost in costs if cost is not None]
+        return max(known) if len(known) == len(costs) else None
 
 
 class Use(msgspec.Struct, frozen=True):

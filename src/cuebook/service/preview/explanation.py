@@ -13,9 +13,10 @@ from cuebook.dialects.findings import InvalidPlaybook
 from cuebook.dialects.playbook import Playbook
 from cuebook.dialects.presentation.preview import Act, Preview, played
 from cuebook.gate.gate import Gate
-from cuebook.gate.policy import Policy
+from cuebook.gate.policy import Policy, Preset
 from cuebook.kernel.ports import Case
 from cuebook.kernel.run import Budget, RunRow, Settings
+from cuebook.service.preview.asked import StepRuling, step_rulings
 from cuebook.service.preview.bound import Bound, Terms, bound_of
 from cuebook.service.preview.rulings import ActRuling, Rulings
 from cuebook.service.preview.texts import SCHEMES, LocalTexts
@@ -38,6 +39,8 @@ class Setup(msgspec.Struct, frozen=True):
     workspace: str
     flaws: Callable[[Iterable[Named]], Iterable[str]]
     """Returns why a playbook's models cannot be called."""
+    terms_with: Callable[[Iterable[Named]], Terms]
+    """Returns the terms of runs in which a playbook's models may be called, too."""
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -53,6 +56,13 @@ class Explanation(msgspec.Struct, frozen=True):
     refused: str = ""
     """Why a run would be refused; empty if it would start."""
     notes: tuple[str, ...] = ()
+    asked: tuple[StepRuling, ...] = ()
+    """What would be asked in each step that a run may reach, with every act."""
+
+    @property
+    def asking(self) -> list[StepRuling]:
+        """The steps in which someone would be asked for approval."""
+        return [one for one in self.asked if one.asks]
 
     @property
     def reached(self) -> list[ActRuling]:
@@ -107,30 +117,38 @@ async def explain(
     *,
     every_act: bool = False,
     schemes: Collection[str] = SCHEMES,
+    preset: Preset = "",
 ) -> Explanation:
-    """Explains a run that `who` would start. Without `every_act`, asks the gate only about acts that are known exactly."""
+    """Explains a run that `who` would start, with this preset of the policy. Without `every_act`, asks the gate only about
+    acts that are known exactly.
+    """
     preview = await preview_of(playbook, service.masked(dict(given)), settings, setup, schemes=schemes)
     policy, own = await service.policy(who), playbook.document.policy
     if own is not None:
         policy = policy.with_playbook(own, playbook.name)
+    policy = policy.for_run(preset)
     now = service.clock()
-    decide = deciding(policy, await service.overrides(who), now)
+    overrides = await service.overrides(who)
+    decide = deciding(policy, overrides, now)
     gate = service.gate
     assert isinstance(gate, Gate)
     case = _case(playbook, setup, policy, who, now)
-    acts = [act for act in preview.every_act() if every_act or _is_exact(act)]
-    flaws = [f"The run would not start: {flaw}" for flaw in setup.flaws(playbook.dialect.models(playbook.document))]
+    ruled = await Rulings(gate, setup.reach, case, policy, decide).of(preview.every_act())
+    models = list(playbook.dialect.models(playbook.document))
+    flaws = [f"The run would not start: {flaw}" for flaw in setup.flaws(models)]
+    terms = setup.terms_with(models)
     return Explanation(
         preview,
         setup.model,
         setup.problem,
         await touches_of(preview, setup.reach, decide),
-        await asyncio.to_thread(bound_of, preview, setup.terms),
-        setup.terms,
+        await asyncio.to_thread(bound_of, preview, terms),
+        terms,
         setup.budget,
-        await Rulings(gate, setup.reach, case, policy, decide).of(acts),
+        [one for one in ruled if every_act or _is_exact(one.act)],
         _refused(playbook, service, policy),
         tuple(dict.fromkeys((*preview.notes, *flaws))),
+        step_rulings(ruled, policy, overrides, now, decide),
     )
 
 

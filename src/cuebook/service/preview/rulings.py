@@ -62,9 +62,9 @@ class Rulings:
     async def _ruling(self, act: Act) -> ActRuling:
         stand_ins = Stand(act.open.stand_ins)
         match act.open.probe or act.effect:
-            case RunCommand(argv=argv) as effect:
+            case RunCommand(argv=argv, network=network) as effect:
                 place = "program" if argv and stand_ins.within(argv[0]) else ""
-                return await self._by_gate(act, effect, (), place)
+                return await self._by_gate(act, effect, network, place)
             case SendHttp(url=url) as effect:
                 host = urlsplit(url).hostname or ""
                 if stand_ins.within(host):

@@ -16,7 +16,7 @@ from cuebook.gate import policy as rules
 from cuebook.gate.policy import Ruling
 from cuebook.kernel.effects import AskModel, CallTool, Effect, ReadSource, RunCommand, SendHttp
 from cuebook.kernel.outcomes import Failed
-from cuebook.kernel.ports import Action, Describer, Description, Performer
+from cuebook.kernel.ports import EVERYWHERE, Action, Describer, Description, Performer
 from cuebook.kernel.run import Settings
 from cuebook.kernel.tool_names import server_of
 from cuebook.performers.mcp import McpServer
@@ -53,6 +53,8 @@ class Asked(msgspec.Struct, frozen=True):
     name: str
     """As `provider/model` if its provider is known."""
     base_url: str = ""
+    otherwise: tuple[Asked, ...] = ()
+    """The models that are called while this one is unavailable."""
 
 
 class Reach(msgspec.Struct, frozen=True):
@@ -134,8 +136,10 @@ class _Search:
 
     def _of_model(self, named: str | None) -> Sequence[Action]:
         asked = self._reach.asked(named)
-        self._host(asked.base_url, f"model {asked.name}")
-        return (Action("model", asked.name, reads_only=True),)
+        every = (asked, *asked.otherwise)
+        for one in every:
+            self._host(one.base_url, f"model {one.name}")
+        return tuple(Action("model", one.name, reads_only=True) for one in every)
 
     async def _of_tool(self, label: str, call: CallTool) -> Sequence[Action]:
         server = self._servers.get(server_of(call.tool, self._servers))
@@ -153,7 +157,8 @@ class _Search:
 
     def _of_server(self, server: ToolServer) -> Sequence[Action]:
         if not server.url:
-            network = "may use the network" if server.network else "in a sandbox without network"
+            hosts = f"may reach {', '.join(server.network)}" if server.network else "in a sandbox without network"
+            network = "may use the network" if server.network == EVERYWHERE else hosts
             words = f"The tool server '{server.name}' is started ({server.command[0]}, {network})"
             self._problems[f"{words}; this needs approval the first time."] = None
         else:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from cuebook.dialects import registry
+from cuebook.gate.policy import Override
 from cuebook.kernel.context import Text
 from cuebook.kernel.events import ENDED, WAITING, ArtifactMade
 from cuebook.kernel.journal import step_at
-from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow, stopped
+from cuebook.kernel.run import WORKTREE_STEPS, Lease, RunRow, StepRow, Totals, WaitRow, stopped
+from cuebook.service.runs.tool_calls import call_object, plan_object
 from cuebook.service.runs.views import ARTIFACT_FILES, Answered, RunView
 
 INTERRUPTED = "interrupted"
@@ -23,6 +27,7 @@ def row_object(row: RunRow, *, interrupted: bool = False) -> dict[str, Any]:
         "status": row.status,
         "interrupted": interrupted,
         "reason": row.reason,
+        **({"needs": list(row.needs)} if row.needs else {}),
         "model": row.model,
         "created": row.created,
         "updated": row.updated,
@@ -34,15 +39,22 @@ def final_output(view: RunView) -> Text | None:
     """The artifact, or else the last output."""
     if view.artifact is not None:
         return view.artifact.content
-    return list(view.outputs.values())[-1] if view.outputs else None
+    return last_output(view)
 
 
-def run_object(view: RunView, *, interrupted: bool = False) -> dict[str, Any]:
-    """A run with all its details."""
+def last_output(view: RunView) -> Text | None:
+    """The last output of the playbook itself; the diff of a worktree comes after it."""
+    outputs = [text for label, text in view.outputs.items() if label not in WORKTREE_STEPS]
+    return outputs[-1] if outputs else None
+
+
+def run_object(view: RunView, *, interrupted: bool = False, waits_for: str = "") -> dict[str, Any]:
+    """A run with all its details. `waits_for` says why it does not continue although it has work to do."""
     row, totals = view.run, view.run.totals
     output = final_output(view)
     return {
         **row_object(row, interrupted=interrupted),
+        **({"waits_for": waits_for} if waits_for else {}),
         "steps": [_step_object(step, row) for step in view.steps],
         "outputs": {label: str(text) for label, text in view.outputs.items()},
         "output": str(output) if output is not None else None,
@@ -51,10 +63,20 @@ def run_object(view: RunView, *, interrupted: bool = False) -> dict[str, Any]:
         "partial": view.partial,
         "incomplete": sorted(view.incomplete),
         "answers": {label: [answered_object(one) for one in given] for label, given in view.answers.items()},
+        "calls": [call_object(one) for one in view.calls],
+        "plans": [plan_object(one) for one in view.plans],
         "totals": totals_object(totals),
         "error": None if row.error is None else {"code": row.error.code, "message": str(row.error)},
         "waits": [wait_object(wait) for wait in view.waits],
+        "overrides": [override_object(one) for one in view.overrides],
     }
+
+
+def override_object(one: Override, now: float | None = None) -> dict[str, Any]:
+    """An approval in advance. Those of one run do not expire."""
+    made = {name: value for name, value in msgspec.to_builtins(one).items() if name != "tenant"}
+    state = "revoked" if one.revoked else "holds" if now is None or one.holds(now) else "expired"
+    return {**made, "run": one.run or None, "state": state}
 
 
 def artifact_file(type: str) -> tuple[str, str]:
@@ -86,7 +108,21 @@ def wait_object(wait: WaitRow) -> dict[str, Any]:
         "opened": wait.opened,
         "expires": wait.expires,
         **({"approval": approval_object(wait)} if wait.kind == "approval" else {}),
+        **({"assistant": _lease_object(wait.lease)} if wait.kind == "model" else {}),
         **{name: wait.details[name] for name in shown if name in wait.details},
+    }
+
+
+def _lease_object(lease: Lease | None) -> dict[str, Any] | None:
+    """The assistant that has a step; None if no one has taken it. Its claim is not shown to others."""
+    if lease is None:
+        return None
+    return {
+        "by": lease.by,
+        "through": lease.through,
+        "since": lease.since,
+        "until": lease.until,
+        "refused": len(lease.refused),
     }
 
 
@@ -129,6 +165,8 @@ def approval_object(wait: WaitRow) -> dict[str, Any]:
         "held",
         "suggestions",
         "always",
+        "offers",
+        "once_only",
     )
     return {name: wait.details[name] for name in names if name in wait.details}
 

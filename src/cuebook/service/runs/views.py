@@ -9,8 +9,9 @@ import msgspec
 
 from cuebook.dialects import registry
 from cuebook.dialects.playbook import Playbook
+from cuebook.gate.policy import Override
 from cuebook.kernel.answers import IN_ADVANCE, UNATTENDED
-from cuebook.kernel.context import Text
+from cuebook.kernel.context import Attachment, Text, ToolCall
 from cuebook.kernel.events import (
     ArtifactMade,
     Forked,
@@ -25,9 +26,10 @@ from cuebook.kernel.events import (
     WaitOpened,
     Warned,
 )
-from cuebook.kernel.journal import Entry, Place
+from cuebook.kernel.journal import Entry, Place, blocks_in
 from cuebook.kernel.outcomes import Answer, Failed, Resumed, is_incomplete
 from cuebook.kernel.run import RunRow, StepRow, WaitRow
+from cuebook.service.runs.tool_calls import Plan, ToolCalls, ToolUse
 
 ARTIFACT_FILES: dict[str, tuple[str, str]] = {
     "": (".md", "text/markdown"),
@@ -114,6 +116,12 @@ class RunView(msgspec.Struct, frozen=True):
     """The inputs that were changed. They are also among the values."""
     incomplete: frozenset[str] = frozenset()
     """Steps whose output was not stored in full: it exceeded the limit or contained bytes that are not text."""
+    calls: tuple[ToolUse, ...] = ()
+    """The tool calls that models requested, in order."""
+    plans: tuple[Plan, ...] = ()
+    """The plans that models keep, one for each step that has one."""
+    overrides: tuple[Override, ...] = ()
+    """What was allowed in advance for this run, including what was revoked since."""
 
 
 def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: Iterable[Entry]) -> RunView:
@@ -130,6 +138,7 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
     partial: dict[str, str] = {}
     asking = Answers()
     nesting = Nesting()
+    tools = ToolCalls()
 
     def change(given: Mapping[str, Any]) -> None:
         own = {name: value for name, value in given.items() if name in inputs}
@@ -148,6 +157,7 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
         if (answered := asking.see(event)) is not None:
             answers.setdefault(entry.place.step, []).append(answered)
         nesting.see(entry)
+        tools.see(entry)
         match event:
             case RunStarted():
                 inputs.update(event.inputs)
@@ -194,6 +204,8 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
         nesting.passed_on,
         frozenset(changed),
         frozenset(incomplete),
+        tuple(tools.calls.values()),
+        tuple(tools.plans),
     )
 
 
@@ -270,7 +282,8 @@ def _decided(closed: WaitClosed) -> str:
         return closed.how
     said = "approved" if closed.answer.get("decision") == "approve" else "denied"
     reason = str(closed.answer.get("reason", "")).strip()
-    return f"{said} by {closed.by}{f': {reason}' if reason else ''}"
+    lasts = {"run": " for this run", "always": " for all runs"}.get(closed.answer.get("lasts", ""), "")
+    return f"{said}{lasts} by {closed.by}{f': {reason}' if reason else ''}"
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -278,23 +291,35 @@ class Sent(msgspec.Struct, frozen=True):
 
     role: str
     text: str
+    """With the tool calls that are requested in it."""
+    files: tuple[Attachment, ...] = ()
 
 
-def sent(asked: ModelAsked, load: Callable[[str], str]) -> list[Sent]:
+def sent(asked: ModelAsked, calls: Iterable[ModelAsked], load: Callable[[str], str]) -> list[Sent]:
     """The request to a model, in order: the parts of the context, then the prompt.
 
-    `load` returns a stored text by its digest. Adjacent system texts are merged.
+    `calls` are all model calls of the run, some of which contain blocks of the context; `load` returns a stored text by its
+    digest. Adjacent system texts are merged.
     """
     found = [Sent("user", str(asked.prompt))]
+    blocks = {digest: block for call in calls for digest, block in blocks_in(call).items()}
     digest = asked.context
     while digest:
-        parent, role, text, _, calls = msgspec.json.decode(load(digest))
-        written = "".join(f"\n[calls {call['name']} {_json(call.get('arguments', {}))}]" for call in calls)
-        found.append(Sent(role, load(text) + written))
-        digest = parent
+        if digest in blocks:
+            digest, block = blocks[digest]
+            found.append(Sent(block.role, str(block.text) + _written(block.calls), block.attachments))
+            continue
+        digest, role, text, _, requested, *rest = msgspec.json.decode(load(digest))
+        files = rest[1] if len(rest) > 1 else ()
+        attached = tuple(Attachment(media_type, Text(load(data)), name) for media_type, data, name in files)
+        found.append(Sent(role, load(text) + _written(msgspec.convert(requested, tuple[ToolCall, ...])), attached))
     merged: list[Sent] = []
     for one in reversed(found):
         if merged and merged[-1].role == one.role == "system":
             one = Sent("system", f"{merged.pop().text}\n\n{one.text}")
         merged.append(one)
     return merged
+
+
+def _written(calls: Iterable[ToolCall]) -> str:
+    return "".join(f"\n[calls {call.name} {_json(call.arguments)}]" for call in calls)

@@ -15,13 +15,15 @@ from psycopg import AsyncConnection
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.ports import Notice
-from cuebook.stores.postgres.database import Database, literal
-from cuebook.stores.postgres.notices import CHANNEL, LONGEST, Message, read, ready_notice
+from cuebook.stores.postgres.database import Database, answered, literal
+from cuebook.stores.postgres.notices import LONGEST, Message, read, ready_notice, resend_notice
 
 log = logging.getLogger("cuebook")
 
 _TEXT_EVERY = 0.06
 """Seconds for which text is buffered before it is sent."""
+_CHECK_EVERY = 30.0
+"""Seconds without a notice after which the connection for notices is checked: it may be open and carry nothing."""
 _PIECE = LONGEST // 8
 """Maximum characters of text in one notice. A character can take several bytes, and more once it is JSON."""
 
@@ -51,6 +53,11 @@ class Bus:
         """Announces that a run is ready. If that fails, the others notice a little later."""
         with suppress(CuebookError):
             await self._notify([ready_notice(self._sender, run)])
+
+    async def ask_for_text(self, run: str) -> None:
+        """Asks the driver of a run for the text under way. If that fails, it is shown when the reply is complete."""
+        with suppress(CuebookError):
+            await self._notify([resend_notice(self._sender, run)])
 
     def share(self, event: TextChunk | TextReset) -> None:
         """Sends a piece of a reply to other processes, merged with the pieces that follow shortly."""
@@ -97,26 +104,35 @@ class Bus:
         async def work(connection: AsyncConnection[Any]) -> None:
             async with connection.pipeline():
                 for payload in payloads:
-                    await connection.execute(literal(f"SELECT pg_notify('{CHANNEL}', %s)"), (payload,))
+                    await connection.execute("SELECT pg_notify(%s, %s)", (self._database.channel, payload))
 
         await self._database.use(work)
 
     async def _listen(self, ready: asyncio.Event) -> None:
+        away = False
         while True:
             try:
                 connection = await self._database.connect()
                 try:
-                    await connection.execute(literal(f"LISTEN {CHANNEL}"))
+                    await connection.execute(literal(f"LISTEN {self._database.channel}"))
                     ready.set()
+                    if away:
+                        log.warning("Postgres at %s responds again.", self._database.url.shown)
+                    away = False
                     self._pass_on(Notice("records", ""))  # something may have been missed
-                    async for notify in connection.notifies():
-                        for notice in read(notify.payload):
-                            if notice.sender != self._sender:
-                                self._pass_on(notice)
+                    while True:
+                        async for notify in connection.notifies(timeout=_CHECK_EVERY):
+                            for notice in read(notify.payload):
+                                if notice.sender != self._sender:
+                                    self._pass_on(notice)
+                        with answered(connection):
+                            await connection.execute("SELECT 1")
                 finally:
                     await connection.close()
             except psycopg.Error as error:
-                log.warning("%s", self._database.translate(error))
+                if not away:  # once, not with every attempt
+                    log.warning("%s", self._database.translate(error))
+                away = True
             ready.set()
             await asyncio.sleep(1.0)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection, Connection, sql
+from psycopg import AsyncConnection, AsyncPipeline, Connection, sql
 from psycopg.errors import (
     DiskFull,
     InsufficientPrivilege,
@@ -21,14 +24,41 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from cuebook.formats.database_url import DatabaseUrl
 from cuebook.kernel.errors import StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreTooNew
+from cuebook.stores import leases
 from cuebook.stores.postgres.schema import MIGRATIONS
 
 T = TypeVar("T")
 
+logging.getLogger("psycopg").setLevel(logging.ERROR)  # lost connections are replaced, or reported in our own words
+
 _MIGRATION_LOCK = 0x6375_6562_6F6F_6B  # "cuebook" in ASCII
-_PATIENCE = 15.0
-"""Seconds to wait for a free connection, or for a database that is restarting."""
+_PATIENCE = 20.0
+"""Seconds to wait for a free connection, or for a database that is restarting. More than `ANSWER`: there is a second attempt."""
+_TURN = 0.5
+"""Seconds to wait for a connection of the pool before asking again. The pool itself would try a database that is down less and
+less often, and then a worker would lose its leases after the database is back.
+"""
+ANSWER = 15.0
+"""Seconds for all answers of one piece of work. A connection can be open and carry nothing: its proxy or its server is stuck."""
+_SOON = 2.0
+"""Maximum seconds of a request whose answer shows what time it is."""
+_SESSION = {
+    "idle_in_transaction_session_timeout": "5000",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+}
+"""A process that is stopped or cut off in a transaction must not keep its locks: others wait for them."""
+_COMPARE_EVERY = 3.0
+"""Seconds between two comparisons with the database's clock."""
+_TIME = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _TABLE = "cuebook_schema"
+_CHANNEL_SINCE = 4
+"""The version of the tables since which the channel for notices has a name of its own."""
+_WRONG_PASSWORD = ("no password supplied", "password authentication failed")
+"""The driver's messages: its error has no SQLSTATE if it comes while connecting."""
+_IDLE_TOO_LONG = "25P03"
+"""The SQLSTATE of a connection that was closed because this process was stopped in the middle of a transaction."""
 
 
 class Database:
@@ -41,21 +71,26 @@ class Database:
         connections, not counting the one for appends.
         """
         self.url = url
-        self._password = password
+        self._secrets = {**url.secrets, **({"password": password} if password else {})}
         self._size = size
-        self._settings: dict[str, Any] = {"autocommit": True}
-        if password:
-            self._settings["password"] = password
+        self._settings: dict[str, Any] = {"autocommit": True, **self._secrets}
         self._durable = durable
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
         self._pool_loop: asyncio.AbstractEventLoop | None = None
+        self._closing: set[asyncio.Future[None]] = set()
+        """Pools that are being closed."""
+        self._is_away = False
+        self._back_at = -1e9
+        """When the database was reached again after it had been away."""
         try:
             self._reader = self._connect_now()
         except (psycopg.Error, UnicodeError) as error:
             raise self.translate(error) from None
         try:
             self.version = self._version() if look else self._migrate()
+            self.channel = self._named_channel()
             self._offset = self._measured_offset()
+            self._compared = time.monotonic()
         except psycopg.Error as error:
             self._reader.close()
             raise self.translate(error) from None
@@ -70,12 +105,25 @@ class Database:
         return time.monotonic() + self._offset
 
     def compare_clock(self, at: float, before: float) -> None:
-        """Adjusts the estimate: the database reported the time `at` for a request sent at the monotonic time `before`."""
-        self._offset = at - (before + time.monotonic()) / 2
+        """Adjusts the estimate: the database reported the time `at` for a request sent at the monotonic time `before`.
+
+        A slow answer is ignored: it was delayed before or after the database read its clock, and it is unknown which.
+        """
+        after = time.monotonic()
+        if after - before < _SOON:
+            self._offset = at - (before + after) / 2
+            self._compared = after
+
+    async def check_clock(self) -> None:
+        """Asks for the database's time, unless that was done a moment ago. Our own clock does not run while we sleep."""
+        before = time.monotonic()
+        if before - self._compared > _COMPARE_EVERY:
+            ((at,),) = await self.read(_TIME, ())
+            self.compare_clock(at, before)
 
     def _measured_offset(self) -> float:
         before = time.monotonic()
-        (at,) = self._reader.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone() or (0.0,)
+        (at,) = self._reader.execute(literal(_TIME)).fetchone() or (0.0,)
         return float(at) - (before + time.monotonic()) / 2
 
     # --- using connections ---
@@ -100,33 +148,65 @@ class Database:
 
         return await self.use(rows)
 
-    async def use(self, work: Callable[[AsyncConnection[Any]], Awaitable[T]]) -> T:
+    async def use(
+        self,
+        work: Callable[[AsyncConnection[Any]], Awaitable[T]],
+        *,
+        repeatable: bool = False,
+        within: float | None = None,
+    ) -> T:
         """Calls `work` with a connection, and again with another connection if the first one is lost before a commit was
-        sent. So `work` must be a read, or one `transaction`.
+        sent. So `work` must be a read, or one `transaction`. With `repeatable`, also if it is lost during the commit. A
+        connection on which it takes more than `within` seconds counts as lost, and so do the others of the pool.
         """
         end = time.monotonic() + _PATIENCE
         while True:
             try:
                 async with self._connection() as connection:
-                    return await work(connection)
+                    with answered(connection, within, self._replace_pool):
+                        result = await work(connection)
+                    self.reached()
+                    return result
             except _LostInCommit as error:
-                raise self.translate(error.__cause__ or error) from None
+                self.lost()
+                if not repeatable or time.monotonic() > end:
+                    raise self.translate(error.__cause__ or error) from None
             except (psycopg.Error, PoolTimeout) as error:
+                if is_lost(error) and not isinstance(error, PoolTimeout):  # which may only mean that all are in use
+                    self.lost()
                 if not is_lost(error) or time.monotonic() > end:
                     raise self.translate(error) from None
             await asyncio.sleep(0.1)
 
-    @asynccontextmanager
-    async def transaction(self, connection: AsyncConnection[Any]) -> AsyncIterator[None]:
-        """A transaction whose statements are sent without waiting for each other, until a result is fetched.
+    def _replace_pool(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            closing = asyncio.ensure_future(pool.close(timeout=0))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
-        If the connection is lost during the commit, it is unknown whether the commit took effect.
+    def lost(self) -> None:
+        self._is_away = True
+
+    def reached(self) -> None:
+        if self._is_away:
+            self._is_away, self._back_at = False, time.monotonic()
+
+    @property
+    def was_away(self) -> bool:
+        """Whether the database was out of reach within the time of a lease. If so, others may not have reached it either, so a
+        lease that has expired does not mean that its driver is gone.
         """
+        return self._is_away or time.monotonic() - self._back_at < leases.LEASE
+
+    @asynccontextmanager
+    async def transaction(self, connection: AsyncConnection[Any]) -> AsyncIterator[Transaction]:
+        """Commits at the end. If the connection is lost during the commit, it is unknown whether it took effect."""
         committing = False
         try:
-            async with connection.pipeline():
+            async with connection.pipeline() as pipeline:
                 await connection.execute("BEGIN")
-                yield
+                yield Transaction(connection, pipeline, self.was_away)
                 committing = True
                 await connection.execute("COMMIT")
         except BaseException as error:
@@ -146,13 +226,19 @@ class Database:
                 kwargs=self._settings,
                 min_size=1,
                 max_size=self._size,
-                timeout=_PATIENCE,
+                timeout=_TURN,
+                reconnect_timeout=_TURN / 2,
                 open=False,
                 configure=self._configure,
                 name="cuebook",
             )
             await self._pool.open()
+        task = asyncio.current_task()
+        cancels = task.cancelling() if task else 0
         async with self._pool.connection() as connection:
+            # Before Python 3.12, `wait_for`, which the pool uses, loses a cancellation that comes with the connection.
+            if task and task.cancelling() > cancels:
+                raise asyncio.CancelledError
             yield connection
 
     async def connect(self) -> AsyncConnection[Any]:
@@ -166,8 +252,9 @@ class Database:
         return connection
 
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
-        if not self._durable:
-            await connection.execute("SET synchronous_commit = off")
+        chosen = {**_SESSION, **({} if self._durable else {"synchronous_commit": "off"})}
+        with answered(connection):
+            await connection.execute(literal("; ".join(f"SET {name} = {value}" for name, value in chosen.items())))
 
     def close_now(self) -> None:
         self._reader.close()
@@ -176,6 +263,8 @@ class Database:
         self.close_now()
         if self._pool is not None and self._pool_loop is asyncio.get_running_loop():
             await self._pool.close()
+        if self._closing:
+            await asyncio.wait(self._closing)
         self._pool = None
 
     # --- opening ---
@@ -218,6 +307,13 @@ class Database:
             )
         return int(version)
 
+    def _named_channel(self) -> str:
+        """The channel for notices, whose name only those can read who may read the tables. Empty if the tables are older."""
+        if self.version < _CHANNEL_SINCE:
+            return ""
+        ((channel,),) = self._reader.execute(literal(f"SELECT channel FROM {_TABLE}")).fetchall()
+        return str(channel)
+
     def _has(self, table: str) -> bool:
         return self._reader.execute("SELECT to_regclass(%s)", (table,)).fetchone() != (None,)
 
@@ -232,12 +328,12 @@ class Database:
     # --- errors ---
 
     def translate(self, error: BaseException) -> StoreError:
-        """Converts the driver's error to one with advice and without the password."""
+        """Converts the driver's error to one with advice and without its secrets."""
         shown = self.url.shown
         said = " ".join(str(error).split())
-        if self._password:
-            said = said.replace(self._password, "…")
-        if isinstance(error, InvalidPassword) or "no password supplied" in said:
+        for secret in filter(None, self._secrets.values()):
+            said = said.replace(secret, "…")
+        if isinstance(error, InvalidPassword) or any(words in said for words in _WRONG_PASSWORD):
             return StoreError(
                 f"Postgres at {shown} refused the user name or password.",
                 fix="Set store_password to a secret's handle, or PGPASSWORD or PGPASSFILE.",
@@ -259,8 +355,53 @@ class Database:
         return StoreError(f"Postgres at {shown} failed: {said}.", fix="Check the database, then resume the run.")
 
 
+class Transaction:
+    """A transaction in progress. Its statements are sent without waiting for each other, until a result is needed."""
+
+    def __init__(self, connection: AsyncConnection[Any], pipeline: AsyncPipeline, was_away: bool) -> None:
+        self._connection = connection
+        self._pipeline = pipeline
+        self.was_away = was_away
+        """Whether the database was out of reach a moment ago."""
+
+    async def do(self, query: str, values: tuple[Any, ...] = ()) -> None:
+        """Sends a statement whose result does not matter."""
+        await self._connection.execute(literal(query), values)
+
+    async def all(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        cursor = await self._connection.execute(literal(query), values)
+        # Without it, the database would not see that the transaction is idle until the next statement arrives.
+        await self._pipeline.sync()
+        return await cursor.fetchall()
+
+    async def one(self, query: str, values: tuple[Any, ...] = ()) -> Any:
+        rows = await self.all(query, values)
+        return rows[0] if rows else None
+
+
 class _LostInCommit(Exception):
     """The connection was lost during a commit, so it is unknown whether the commit took effect."""
+
+
+@contextmanager
+def answered(
+    connection: AsyncConnection[Any], within: float | None = None, or_else: Callable[[], None] | None = None
+) -> Iterator[None]:
+    """Hangs up after `within` seconds, and calls `or_else`: what waits for an answer then fails as if the server had closed the
+    connection.
+    """
+
+    def hang_up() -> None:
+        if or_else is not None:
+            or_else()
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as same:
+            same.shutdown(socket.SHUT_RDWR)
+
+    timer = asyncio.get_running_loop().call_later(ANSWER if within is None else within, hang_up)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def is_lost(error: BaseException) -> bool:
@@ -270,7 +411,7 @@ def is_lost(error: BaseException) -> bool:
     state = getattr(error, "sqlstate", None)
     if state is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    return str(state).startswith(("08", "57P"))
+    return str(state).startswith(("08", "57P")) or state == _IDLE_TOO_LONG
 
 
 def literal(query: str) -> LiteralString:

@@ -16,7 +16,7 @@ from psycopg import AsyncConnection
 
 from cuebook.kernel.errors import CuebookError, StoreError
 from cuebook.kernel.ports import Batch
-from cuebook.stores.postgres.database import Database, is_lost, literal
+from cuebook.stores.postgres.database import Database, answered, is_lost, literal
 from cuebook.stores.postgres.notices import records_notice
 from cuebook.stores.postgres.statements import LOCK, Statements
 from cuebook.stores.refusals import fenced, gap, no_run
@@ -127,16 +127,19 @@ class GroupCommit:
         left = appends
         while True:
             try:
-                await self._attempt(left)
+                with answered(await self._connected()):
+                    await self._attempt(left)
+                self._database.reached()
                 return
             except psycopg.Error as error:
                 await self._drop_connection()
                 if not is_lost(error):
                     raise
+                self._database.lost()
                 if time.monotonic() > end:
                     raise self._database.translate(error) from None
             await asyncio.sleep(0.1)
-            with suppress(psycopg.Error):
+            with suppress(psycopg.Error), answered(await self._connected()):
                 left = await self._unwritten(left)
                 if not left:
                     return
@@ -182,7 +185,7 @@ class GroupCommit:
             locked = await connection.execute(literal(LOCK), (keys,), prepare=True)
             for query, values in statements:
                 await connection.execute(literal(query), values)
-            await connection.execute("SELECT pg_notify('cuebook', %s)", (notice,))
+            await connection.execute("SELECT pg_notify(%s, %s)", (self._database.channel, notice))
             await connection.execute("COMMIT")
         epochs = {run: epoch for run, _, epoch in await locked.fetchall()}
         for append in written:
@@ -221,12 +224,16 @@ class GroupCommit:
                 self.claimed(run, key, epoch, head or 0)
 
     async def _connected(self) -> AsyncConnection[Any]:
-        if self._connection is None or self._connection.closed:
+        if self._connection is not None and self._connection.closed:
+            await self._drop_connection()
+        if self._connection is None:
             self._connection = await self._database.connect()
         return self._connection
 
     async def _drop_connection(self) -> None:
         connection, self._connection = self._connection, None
+        # A server that does not commit synchronously may have lost the last records, so the next append looks them up.
+        self._heads.clear()
         if connection is not None:
             with suppress(psycopg.Error):
                 await connection.close()

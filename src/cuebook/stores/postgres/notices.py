@@ -1,7 +1,8 @@
-"""Notices between processes that share a database: which runs have new records, which are ready, and streamed text.
+"""Notices between processes that share a database: which runs have new records, which are ready, streamed text,
+requests for it, and which limits have a free slot.
 
-A notice only makes others look sooner. A process that misses one finds the same in the tables a little later, and shows
-streamed text when the reply is complete.
+A notice only makes others look sooner. A process that misses one finds the same in the tables a little later, and asks
+for streamed text again or shows it when the reply is complete.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import msgspec
 
 from cuebook.kernel.ports import Notice
 
-CHANNEL = "cuebook"
 LONGEST = 7_900
 """Maximum bytes of a notice; Postgres accepts 7,999."""
 _encode = msgspec.json.encode
@@ -25,6 +25,10 @@ class Message(msgspec.Struct, omit_defaults=True, gc=False):
     ready: str = msgspec.field(name="w", default="")
     text: tuple[str, int, str, int, str, bool] | None = msgspec.field(name="t", default=None)
     """Run, record of the call, step, offset, text, and whether the reply begins again."""
+    resend: str = msgspec.field(name="a", default="")
+    """The run whose text under way should be sent again."""
+    slot: str | None = msgspec.field(name="f", default=None)
+    """The limit that has a free slot; empty for any."""
 
 
 _DECODER = msgspec.json.Decoder(Message)
@@ -39,6 +43,15 @@ def ready_notice(sender: str, run: str) -> str:
     return _encode(Message(sender, ready=run)).decode()
 
 
+def resend_notice(sender: str, run: str) -> str:
+    return _encode(Message(sender, resend=run)).decode()
+
+
+def slot_notice(sender: str, name: str) -> str:
+    said = _encode(Message(sender, slot=name))
+    return (said if len(said) <= LONGEST else _encode(Message(sender, slot=""))).decode()
+
+
 def read(payload: str) -> list[Notice]:
     """The notices in a message; none if it is not from Cuebook."""
     try:
@@ -51,4 +64,8 @@ def read(payload: str) -> list[Notice]:
     if message.text is not None:
         run, seq, step, offset, text, again = message.text
         return [Notice("text", sender, run, seq, step, offset, text, again)]
+    if message.resend:
+        return [Notice("resend", sender, message.resend)]
+    if message.slot is not None:
+        return [Notice("slot", sender, slot=message.slot)]
     return [Notice("records", sender, run, seq) for run, seq in message.records.items()] or [Notice("records", sender)]

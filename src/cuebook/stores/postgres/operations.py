@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from psycopg import AsyncConnection
 
 from cuebook.kernel.errors import Busy
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import Record
-from cuebook.kernel.ports import Batch, Fate, RunCopy
-from cuebook.kernel.run import RunRow, Signal, WaitRow
+from cuebook.kernel.ports import Batch, Fate, KeptRecord, RunCopy
+from cuebook.kernel.run import Lease, RunRow, Signal, WaitRow
 from cuebook.stores import leases
 from cuebook.stores.leases import Holder
-from cuebook.stores.postgres.database import literal
+from cuebook.stores.postgres.database import Transaction
 from cuebook.stores.postgres.statements import Statements
-from cuebook.stores.refusals import attach_late, check_signal, fenced, gap, no_run, no_wait, refusal, run_exists
-from cuebook.stores.rows import NAMES_OF_ENDED, RECORD, RUN, run_row, run_values, wait_values
+from cuebook.stores.refusals import (
+    attach_late,
+    check_claim,
+    check_signal,
+    fenced,
+    gap,
+    no_run,
+    no_wait,
+    refusal,
+    run_exists,
+    take_lease,
+)
+from cuebook.stores.rows import NAMES_OF_ENDED, RECORD, RUN, RUN_MARKS, run_row, run_values, wait_values
 from cuebook.system.process import lives
 
 _json = msgspec.json.encode
 _GIVE_UP = f"""
-    UPDATE runs SET driver = '', epoch = epoch + 1, news = news
+    UPDATE runs SET driver = '', epoch = epoch + 1, news = news OR needs <> '[]'
         OR EXISTS (SELECT 1 FROM waits w WHERE w.run = runs.key AND w.state IN ('answered', 'expired', 'cancelled'))
         OR EXISTS (SELECT 1 FROM signals s WHERE s.run = runs.key AND NOT s.taken
             AND (s.kind = 'retry' OR runs.status NOT IN ({NAMES_OF_ENDED})))
@@ -30,9 +41,22 @@ _GIVE_UP = f"""
 """For a drive without a result, whose reason is still pending."""
 _EXPIRE = """
     UPDATE waits SET state = 'expired' WHERE run = ANY(%s) AND state = 'open' AND expires <= %s RETURNING run"""
-HOLDER = "d.lease > clock_timestamp(), d.host, d.pid, d.born"
+_FORGET_SLOTS = """
+    DELETE FROM slots WHERE id IN (SELECT id FROM slots WHERE id = ANY(%s) FOR UPDATE SKIP LOCKED)"""
+"""For slots of dead drivers. One that is locked is being freed anyway; waiting for it could end in a deadlock."""
+_SLOTS_LOCK = 0x736C_6F74  # "slot" in ASCII: keeps these locks apart from others
 
-Connected = AsyncConnection[Any]
+Connected = Transaction
+
+
+def holder_columns(was_away: bool) -> str:
+    """The columns of a `LeaseHolder`. While the database was down or out of reach, no lease could be extended, so a lease lasts
+    at least until a lease's time after the database's last start, and after it was out of reach from here.
+    """
+    restarted = f"pg_postmaster_start_time() + interval '{leases.LEASE} seconds' > clock_timestamp()"
+    restarted = "true" if was_away else restarted
+    fresh = f"(d.lease > clock_timestamp() OR (d.lease IS NOT NULL AND {restarted}))"
+    return f"{fresh}, d.host, d.pid, d.born"
 
 
 class LeaseHolder(NamedTuple):
@@ -63,20 +87,20 @@ class LeaseHolder(NamedTuple):
 
 
 async def _all(db: Connected, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
-    return await (await db.execute(literal(query), values)).fetchall()
+    return await db.all(query, values)
 
 
 async def _one(db: Connected, query: str, values: tuple[Any, ...] = ()) -> Any:
-    return await (await db.execute(literal(query), values)).fetchone()
+    return await db.one(query, values)
 
 
 async def _do(db: Connected, query: str, values: tuple[Any, ...] = ()) -> None:
     """Sends a statement whose result does not matter."""
-    await db.execute(literal(query), values)
+    await db.do(query, values)
 
 
 async def holder_of(db: Connected, driver: str) -> LeaseHolder:
-    found = await _one(db, f"SELECT {HOLDER} FROM drivers d WHERE d.id = %s", (driver,))
+    found = await _one(db, f"SELECT {holder_columns(db.was_away)} FROM drivers d WHERE d.id = %s", (driver,))
     return LeaseHolder(driver, *found) if found else LeaseHolder(driver, None)
 
 
@@ -90,8 +114,12 @@ async def _put(db: Connected, key: int, batch: Batch, epoch: int) -> None:
 async def create(db: Connected, row: RunRow, text: str, batch: Batch) -> int:
     if row.parent and await _one(db, "SELECT 1 FROM runs WHERE id = %s", (row.parent,)) is None:
         raise no_run(row.parent)
-    await _do(db, "INSERT INTO playbooks VALUES (%s, %s) ON CONFLICT DO NOTHING", (row.playbook, text.encode()))
-    marks = ", ".join(["%s"] * 19)
+    await _do(
+        db,
+        "INSERT INTO playbooks (digest, tenant, body) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+        (row.playbook, row.tenant, text.encode()),
+    )
+    marks = ", ".join(["%s"] * RUN_MARKS)
     made = await _one(
         db, f"INSERT INTO runs ({RUN}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING RETURNING key", run_values(row)
     )
@@ -169,8 +197,11 @@ async def release(db: Connected, batch: Batch, unless_news: bool) -> bool:
     if not batch.records:
         await _do(db, _GIVE_UP, (key,))
     else:
+        handed_over = batch.row is not None and bool(batch.row.needs)
         await _do(
-            db, "UPDATE runs SET driver = '', epoch = epoch + 1, news = news AND NOT %s WHERE key = %s", (ended, key)
+            db,
+            "UPDATE runs SET driver = '', epoch = epoch + 1, news = (news AND NOT %s) OR %s WHERE key = %s",
+            (ended, handed_over, key),
         )
     if ended:
         await _do(db, "UPDATE waits SET state = 'closed' WHERE run = %s AND state <> 'closed'", (key,))
@@ -183,13 +214,19 @@ async def news_seen(db: Connected, run: str) -> None:
         raise no_run(run)
 
 
-async def complete_wait(db: Connected, wait: str, answer: dict[str, Any], by: str, now: float) -> str:
+async def complete_wait(
+    db: Connected,
+    wait: str,
+    answer: dict[str, Any],
+    by: str,
+    now: float,
+    records: Sequence[KeptRecord] = (),
+    claim: str | None = None,
+) -> str:
     """Returns the run of the wait."""
-    run = await _one(
-        db, "SELECT r.id FROM waits w JOIN runs r ON r.key = w.run WHERE w.id = %s FOR UPDATE OF r", (wait,)
-    )
-    if run is None:
-        raise no_wait(wait)
+    run = await _run_of_wait(db, wait)
+    if claim is not None:
+        check_claim(await _open_wait(db, wait, now), claim, by)
     done = await _one(
         db,
         "UPDATE waits SET state = 'answered', answer = %s, decider = %s"
@@ -197,12 +234,42 @@ async def complete_wait(db: Connected, wait: str, answer: dict[str, Any], by: st
         (_json(answer).decode(), by, wait, now),
     )
     if done is None:
-        found = await _one(
-            db, "SELECT state, decider, coalesce(expires <= %s, false) FROM waits WHERE id = %s", (now, wait)
-        )
-        raise refusal(wait, *found)
-    await _do(db, "UPDATE runs SET news = true WHERE id = %s", (run[0],))
+        await _open_wait(db, wait, now)
+        raise AssertionError
+    await _do(db, "UPDATE runs SET news = true WHERE id = %s", (run,))
+    for one in records:
+        await keep(db, one.tenant, one.kind, one.name, one.body)
+    return run
+
+
+async def lease_wait(db: Connected, wait: str, lease: Lease, now: float) -> None:
+    await _run_of_wait(db, wait)
+    row = await _open_wait(db, wait, now)
+    take_lease(row, lease, now)
+    await _do(db, "UPDATE waits SET body = %s WHERE id = %s", (_json(row).decode(), wait))
+
+
+async def _run_of_wait(db: Connected, wait: str) -> str:
+    """The run of a wait, locked until the transaction ends."""
+    run = await _one(
+        db, "SELECT r.id FROM waits w JOIN runs r ON r.key = w.run WHERE w.id = %s FOR UPDATE OF r", (wait,)
+    )
+    if run is None:
+        raise no_wait(wait)
     return str(run[0])
+
+
+async def _open_wait(db: Connected, wait: str, now: float) -> WaitRow:
+    """The wait as it was opened. Raises if it cannot be decided any more."""
+    found = await _one(
+        db, "SELECT state, decider, coalesce(expires <= %s, false), body FROM waits WHERE id = %s", (now, wait)
+    )
+    if found is None:
+        raise no_wait(wait)
+    state, by, over, body = found
+    if state != "open" or over:
+        raise refusal(wait, state, by, over)
+    return msgspec.json.decode(body, type=WaitRow)
 
 
 async def signal(db: Connected, signal: Signal) -> None:
@@ -267,8 +334,47 @@ async def heartbeat(db: Connected, driver: str) -> float:
     return float(at)
 
 
-async def retire(db: Connected, driver: str) -> None:
+async def retire(db: Connected, driver: str) -> bool:
+    """Returns whether slots became free."""
     await _do(db, "DELETE FROM drivers WHERE id = %s", (driver,))
+    freed = await _all(db, "DELETE FROM slots WHERE driver = %s AND until IS NULL RETURNING id", (driver,))
+    return bool(freed)
+
+
+async def take_slot(db: Connected, slot: int, name: str, most: int, driver: str, lasts: float | None) -> bool:
+    """Whether the slot is taken now. May be repeated with the same id if it is unknown whether it was committed."""
+    # All who take slots with this name do so one after another, so each sees the slots taken before.
+    await _do(db, "SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (name, _SLOTS_LOCK))
+    await _do(db, "DELETE FROM slots WHERE name = %s AND until <= clock_timestamp()", (name,))
+    lasting, known = await _one(
+        db, "SELECT count(*), bool_or(id = %s) FROM slots WHERE name = %s AND until IS NOT NULL", (slot, name)
+    )
+    rows = await _all(
+        db,
+        f"SELECT s.id, s.driver, {holder_columns(db.was_away)} FROM slots s LEFT JOIN drivers d ON d.id = s.driver"
+        " WHERE s.name = %s AND s.until IS NULL",
+        (name,),
+    )
+    holds = {holder: holder == driver or LeaseHolder(holder, *rest).holds for _, holder, *rest in rows}
+    held = {id for id, holder, *_ in rows if holds[holder]}
+    if len(held) < len(rows):
+        await _do(db, _FORGET_SLOTS, ([id for id, *_ in rows if id not in held],))
+    if known or slot in held:
+        return True
+    if lasting + len(held) >= most:
+        return False
+    await _do(
+        db,
+        "INSERT INTO slots VALUES (%s, %s, %s, clock_timestamp() + make_interval(secs => %s::float8))",
+        (slot, name, driver, lasts),
+    )
+    return True
+
+
+async def free_slot(db: Connected, slot: int) -> str | None:
+    """Returns the name of the slot if it was taken."""
+    found = await _one(db, "DELETE FROM slots WHERE id = %s RETURNING name", (slot,))
+    return None if found is None else str(found[0])
 
 
 async def keep(db: Connected, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:

@@ -122,4 +122,41 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (tenant, kind, name)
     );
     """,
+    # 2: what a run needs from the process that drives it. The workspace of existing runs is in their first record.
+    """
+    ALTER TABLE runs ADD COLUMN workspace text COLLATE "C" NOT NULL DEFAULT '';
+    ALTER TABLE runs ADD COLUMN needs text NOT NULL DEFAULT '[]';
+
+    -- Each tenant has its own copy of a text, so that the data of one tenant can be moved or erased. Older texts belong to ''.
+    ALTER TABLE texts ADD COLUMN tenant text COLLATE "C" NOT NULL DEFAULT '';
+    ALTER TABLE texts DROP CONSTRAINT texts_pkey, ADD PRIMARY KEY (digest, tenant);
+    ALTER TABLE playbooks ADD COLUMN tenant text COLLATE "C" NOT NULL DEFAULT '';
+    ALTER TABLE playbooks DROP CONSTRAINT playbooks_pkey, ADD PRIMARY KEY (digest, tenant);
+
+    WITH RECURSIVE origins (key, origin, parent) AS (
+        SELECT key, key, parent FROM runs
+        UNION ALL
+        SELECT o.key, r.key, r.parent FROM origins o JOIN runs r ON r.id = o.parent
+    )
+    UPDATE runs SET workspace = convert_from(records.body, 'UTF8')::json -> 'settings' ->> 'workspace'
+    FROM origins JOIN records ON records.run = origins.origin AND records.seq = 1
+    WHERE origins.key = runs.key AND origins.parent = '' AND records.kind = 'RunStarted'
+        AND records.body NOT LIKE 'purged:%'
+        AND convert_from(records.body, 'UTF8')::json -> 'settings' ->> 'workspace' IS NOT NULL;
+    """,
+    # 3: slots of limits that all processes share.
+    """
+    CREATE TABLE slots (
+        id     bigint PRIMARY KEY,
+        name   text COLLATE "C" NOT NULL,          -- the limit, as in provider:openai
+        driver text COLLATE "C" NOT NULL,
+        until  timestamptz                         -- when it stops counting; NULL if it counts while its driver holds it
+    );
+    CREATE INDEX slots_by_name ON slots (name);
+    """,
+    # 4: a name for the channel of notices that others in the same database cannot guess; they contain replies.
+    """
+    ALTER TABLE cuebook_schema ADD COLUMN channel text NOT NULL
+        DEFAULT 'cuebook_' || replace(gen_random_uuid()::text, '-', '');
+    """,
 )

@@ -24,9 +24,9 @@ _RECORDS = """
     JOIN runs r ON r.key = v.run AND r.epoch = v.epoch"""
 _ROWS = """
     UPDATE runs SET updated = v.updated, reason = v.reason, step = v.step, model = v.model, totals = v.totals,
-        error = v.error, status = v.status
-    FROM unnest(%b::bigint[], %b::int[], %b::float8[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[])
-        AS v(key, epoch, updated, reason, step, model, totals, error, status)
+        error = v.error, workspace = v.workspace, needs = v.needs, status = v.status
+    FROM unnest(%b::bigint[], %b::int[], %b::float8[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[],
+        %b::text[], %b::text[]) AS v(key, epoch, updated, reason, step, model, totals, error, workspace, needs, status)
     WHERE runs.key = v.key AND runs.epoch = v.epoch"""
 _STEPS = """
     INSERT INTO steps (run, path, label, visit, seq, status, tenant, body)
@@ -36,10 +36,10 @@ _STEPS = """
     JOIN runs r ON r.key = v.run AND r.epoch = v.epoch
     ON CONFLICT (run, path, label, visit) DO UPDATE SET seq = excluded.seq, status = excluded.status, body = excluded.body"""
 _TEXTS = """
-    INSERT INTO texts SELECT v.digest, v.body
+    INSERT INTO texts (digest, tenant, body) SELECT v.digest, r.tenant, v.body
     FROM unnest(%b::bigint[], %b::int[], %b::text[], %b::bytea[]) AS v(run, epoch, digest, body)
     JOIN runs r ON r.key = v.run AND r.epoch = v.epoch
-    ORDER BY v.digest ON CONFLICT DO NOTHING"""
+    ORDER BY v.digest, r.tenant ON CONFLICT DO NOTHING"""
 """In a fixed order, because two processes that add the same texts could otherwise deadlock."""
 _HELD = "EXISTS (SELECT 1 FROM runs r WHERE r.key = %s AND r.epoch = %s)"
 _OPEN = """

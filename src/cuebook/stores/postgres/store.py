@@ -15,23 +15,42 @@ import msgspec
 from psycopg import AsyncConnection
 
 from cuebook.formats.database_url import DatabaseUrl
+from cuebook.kernel.capabilities import Offer
 from cuebook.kernel.errors import NotFound
 from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import GENESIS, ROOT, Record
-from cuebook.kernel.ports import Batch, Claim, Fate, News, Notice, RunCopy, Whole
-from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
+from cuebook.kernel.ports import Batch, Claim, Fate, KeptRecord, News, Notice, RunCopy, Whole
+from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow
+from cuebook.stores import leases
+from cuebook.stores.leases import new_slot
 from cuebook.stores.postgres import operations
 from cuebook.stores.postgres.bus import Bus
-from cuebook.stores.postgres.database import Database, literal
+from cuebook.stores.postgres.database import Database
 from cuebook.stores.postgres.group_commit import GroupCommit
-from cuebook.stores.postgres.notices import ready_notice
-from cuebook.stores.postgres.operations import HOLDER, LeaseHolder
+from cuebook.stores.postgres.notices import ready_notice, slot_notice
+from cuebook.stores.postgres.operations import LeaseHolder, holder_columns
 from cuebook.stores.refusals import ALIKE, damaged, in_order, no_run, no_wait, unfinished
-from cuebook.stores.rows import NAMES_OF_ENDED, RECORD, RUN, run_row, step_row, wait_row, whole_of
+from cuebook.stores.rows import (
+    NAMES_OF_ENDED,
+    NAMES_OF_HEADS,
+    RECORD,
+    RUN,
+    DueRun,
+    due_run,
+    run_row,
+    step_row,
+    wait_row,
+    whole_of,
+)
 
 T = TypeVar("T")
 
-_TO_DO = f"SELECT r.key, r.id, r.driver, {HOLDER} FROM runs r LEFT JOIN drivers d ON d.id = r.driver"
+_TO_DO = (
+    "SELECT r.key, r.id, r.dialect, r.interpreter, r.workspace, r.needs,"
+    " EXISTS (SELECT 1 FROM signals s WHERE s.run = r.key AND NOT s.taken AND s.kind = 'cancel'),"
+    " r.driver, {} FROM runs r LEFT JOIN drivers d ON d.id = r.driver"
+)
+"""For the columns of the holder."""
 _BEGUN = "(r.news OR r.driver <> '' OR r.status IN ('pending', 'running'))"
 """Exactly as in the index."""
 _OVERDUE = "r.key IN (SELECT w.run FROM waits w WHERE w.state = 'open' AND w.expires <= %s)"
@@ -41,6 +60,8 @@ _NOT_OVER = (
 )
 _WAIT = "body, state, answer, decider"
 _LAST = "\U0010ffff"
+_SHORTEST_ANSWER = 3.0
+"""Seconds that a heartbeat has at least, even if leases are short."""
 
 
 class PostgresStore:
@@ -57,22 +78,36 @@ class PostgresStore:
         self._keys = self._appends.keys
         self._playbooks: dict[str, str] = {}
 
+    shared = True
+
     def now(self) -> float:
         return self._database.now()
 
     # --- writing ---
 
-    async def _write(self, operation: Callable[..., Awaitable[T]], *values: Any, ready: str = "") -> T:
-        """Runs an operation in one transaction. `ready` is a run that other processes should look at afterwards."""
+    async def _write(
+        self,
+        operation: Callable[..., Awaitable[T]],
+        *values: Any,
+        ready: str = "",
+        says: Callable[[T], str] | None = None,
+        repeatable: bool = False,
+        within: float | None = None,
+    ) -> T:
+        """Runs an operation in one transaction. `ready` is a run that other processes should look at afterwards, and `says`
+        returns the notice for a result, if there is one. A `repeatable` operation is repeated if it is unknown whether its
+        commit took effect.
+        """
 
         async def work(connection: AsyncConnection[Any]) -> T:
-            async with self._database.transaction(connection):
-                result = await operation(connection, *values)
-                if ready:
-                    await connection.execute("SELECT pg_notify('cuebook', %s)", (ready_notice(self._sender, ready),))
+            async with self._database.transaction(connection) as transaction:
+                result = await operation(transaction, *values)
+                notice = ready_notice(self._sender, ready) if ready else "" if says is None else says(result)
+                if notice:
+                    await transaction.do("SELECT pg_notify(%s, %s)", (self._database.channel, notice))
                 return result
 
-        return await self._database.use(work)
+        return await self._database.use(work, repeatable=repeatable, within=within)
 
     async def create(self, row: RunRow, text: str, batch: Batch) -> None:
         self._keys[row.id] = await self._write(operations.create, row, text, batch, ready=row.id)
@@ -109,8 +144,21 @@ class PostgresStore:
         await self._write(operations.news_seen, run)
         return News(await self._waits_of(run), await self._signals_of(run))
 
-    async def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
-        run = await self._write(operations.complete_wait, wait, answer, by, now)
+    async def lease_wait(self, wait: str, lease: Lease, now: float) -> WaitRow:
+        await self._write(operations.lease_wait, wait, lease, now)
+        return await self.wait(wait)
+
+    async def complete_wait(
+        self,
+        wait: str,
+        answer: dict[str, Any],
+        by: str,
+        now: float,
+        keep: Sequence[KeptRecord] = (),
+        *,
+        claim: str | None = None,
+    ) -> WaitRow:
+        run = await self._write(operations.complete_wait, wait, answer, by, now, keep, claim)
         await self._bus.announce(run)
         return await self.wait(wait)
 
@@ -125,10 +173,36 @@ class PostgresStore:
 
     async def heartbeat(self, driver: str, now: float) -> None:
         before = time.monotonic()
-        self._database.compare_clock(await self._write(operations.heartbeat, driver), before)
+        within = max(
+            leases.LEASE / 2, _SHORTEST_ANSWER
+        )  # so that there is time for another one before the lease is over
+        self._database.compare_clock(await self._write(operations.heartbeat, driver, within=within), before)
 
     async def retire(self, driver: str) -> None:
-        await self._write(operations.retire, driver)
+        await self._write(operations.retire, driver, says=lambda freed: self._slot_is_free("" if freed else None))
+
+    async def take_slot(self, name: str, most: int, driver: str, lasts: float | None = None) -> int | None:
+        slot = new_slot()  # chosen here, so that an attempt with an unknown outcome can be repeated
+        taken = await self._write(operations.take_slot, slot, name, most, driver, lasts, repeatable=True)
+        return slot if taken else None
+
+    async def free_slot(self, slot: int) -> None:
+        await self._write(operations.free_slot, slot, says=self._slot_is_free, repeatable=True)
+
+    async def taken_slots(self, name: str) -> int:
+        query = (
+            f"SELECT s.until > clock_timestamp(), s.driver, {self._columns}"
+            " FROM slots s LEFT JOIN drivers d ON d.id = s.driver WHERE s.name = %s"
+        )
+        rows = await self._all(query, (name,))
+        return sum(LeaseHolder(*holder).holds if lasts is None else lasts for lasts, *holder in rows)
+
+    @property
+    def _columns(self) -> str:
+        return holder_columns(self._database.was_away)
+
+    def _slot_is_free(self, name: str | None) -> str:
+        return "" if name is None else slot_notice(self._sender, name)
 
     async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
         await self._write(operations.keep, tenant, kind, name, body)
@@ -144,7 +218,14 @@ class PostgresStore:
     def share(self, event: TextChunk | TextReset) -> None:
         self._bus.share(event)
 
+    async def ask_for_text(self, run: str) -> None:
+        await self._bus.ask_for_text(run)
+
     # --- reading ---
+
+    async def is_kept(self, tenant: str, kind: str, name: str) -> bool:
+        query = "SELECT 1 FROM kept WHERE tenant = %s AND kind = %s AND name = %s"
+        return bool(await self._all(query, (tenant, kind, name)))
 
     async def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]:
         rows = await self._all(
@@ -156,22 +237,29 @@ class PostgresStore:
         rows = await self._all("SELECT DISTINCT tenant FROM kept WHERE kind = %s ORDER BY tenant", (kind,))
         return [row[0] for row in rows]
 
-    async def ready(self, now: float, driver: str, run: str | None = None) -> list[str]:
-        return [one for one, holder in await self._to_do(now, run) if holder.driver == driver or not holder.holds]
+    async def ready(self, now: float, driver: str, run: str | None = None, offer: Offer | None = None) -> list[str]:
+        await self._database.check_clock()
+        to_do = await self._to_do(now, run, offer)
+        return [one.run for one, holder in to_do if one.fits(offer) and (holder.driver == driver or not holder.holds)]
 
     async def undriven(self, now: float, run: str | None = None) -> list[str]:
-        return [one for one, holder in await self._to_do(now, run) if not holder.holds]
+        return [one.run for one, holder in await self._to_do(now, run) if not one.needs and not holder.holds]
 
-    async def _to_do(self, now: float, run: str | None) -> list[tuple[str, LeaseHolder]]:
+    async def _to_do(self, now: float, run: str | None, offer: Offer | None = None) -> list[tuple[DueRun, LeaseHolder]]:
         """Runs with work that is pending or in progress, with their holders."""
-        only, one = ("", ()) if run is None else (" AND r.id = %s", (run,))
-        rows = await self._all(f"{_TO_DO} WHERE {_BEGUN} AND {_NOT_OVER}{only} ORDER BY r.key", one)
-        due = await self._all(f"{_TO_DO} WHERE {_OVERDUE} AND {_NOT_OVER}{only} ORDER BY r.key", (now, *one))
+        values: list[Any] = [] if run is None else [run]
+        only = "" if run is None else " AND r.id = %s"
+        if offer is not None:
+            only += " AND r.workspace = ANY(%s)"
+            values.append(["", *offer.workspaces])
+        query = _TO_DO.format(self._columns)
+        rows = await self._all(f"{query} WHERE {_BEGUN} AND {_NOT_OVER}{only} ORDER BY r.key", tuple(values))
+        due = await self._all(f"{query} WHERE {_OVERDUE} AND {_NOT_OVER}{only} ORDER BY r.key", (now, *values))
         found = {row[0]: row for row in (*rows, *due)}
-        return [(run, LeaseHolder(*holder)) for _, run, *holder in (found[key] for key in sorted(found))]
+        return [(due_run(row[1:7]), LeaseHolder(*row[7:])) for row in (found[key] for key in sorted(found))]
 
     async def fate(self, driver: str) -> Fate:
-        rows = await self._all(f"SELECT {HOLDER} FROM drivers d WHERE d.id = %s", (driver,))
+        rows = await self._all(f"SELECT {self._columns} FROM drivers d WHERE d.id = %s", (driver,))
         return (LeaseHolder(driver, *rows[0]) if rows else LeaseHolder(driver, None)).fate
 
     async def called(self, driver: str) -> list[str]:
@@ -182,8 +270,8 @@ class PostgresStore:
         return row[0]  # type: ignore[no-any-return]
 
     async def alive(self, run: str) -> bool:
-        rows = await self._all(f"{_TO_DO} WHERE r.id = %s", (run,))
-        return bool(rows) and LeaseHolder(*rows[0][2:]).holds
+        rows = await self._all(f"{_TO_DO.format(self._columns)} WHERE r.id = %s", (run,))
+        return bool(rows) and LeaseHolder(*rows[0][7:]).holds
 
     async def run(self, run: str) -> RunRow:
         rows = await self._all(f"SELECT {RUN} FROM runs WHERE id = %s", (run,))
@@ -294,11 +382,9 @@ class PostgresStore:
 
     async def whole(self, run: str) -> Whole:
         async def work(connection: AsyncConnection[Any]) -> tuple[RunRow, list[Any], list[Any], list[Record]]:
-            async def rows(query: str, values: tuple[Any, ...]) -> list[Any]:
-                return await (await connection.execute(literal(query), values)).fetchall()
-
-            async with self._database.transaction(connection):
-                await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            async with self._database.transaction(connection) as transaction:
+                rows = transaction.all
+                await transaction.do("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 found = await rows(f"SELECT {RUN}, key FROM runs WHERE id = %s", (run,))
                 if not found:
                     raise no_run(run)
@@ -339,14 +425,14 @@ class PostgresStore:
         if text is None:
             if len(self._playbooks) > 100:
                 self._playbooks.clear()
-            rows = await self._all("SELECT body FROM playbooks WHERE digest = %s", (digest,))
+            rows = await self._all("SELECT body FROM playbooks WHERE digest = %s LIMIT 1", (digest,))
             if not rows:
                 raise damaged(f"The playbook {digest} is not in the store.")
             text = self._playbooks[digest] = bytes(rows[0][0]).decode()
         return text
 
     def text(self, digest: str) -> str:
-        rows = self._database.read_now("SELECT body FROM texts WHERE digest = %s", (digest,))
+        rows = self._database.read_now("SELECT body FROM texts WHERE digest = %s LIMIT 1", (digest,))
         if not rows:
             raise NotFound(f"The text {digest} was purged.")
         return bytes(rows[0][0]).decode()
@@ -405,7 +491,7 @@ class PostgresStore:
             )
             start = max(first, found[0] or 0)
             keep = (
-                "AND (kind = 'WaitClosed' OR NOT EXISTS (SELECT 1 FROM checkpoints c WHERE c.run = %s AND c.path = r.path"
+                "AND (kind IN ('WaitClosed', 'Moved') OR NOT EXISTS (SELECT 1 FROM checkpoints c WHERE c.run = %s AND c.path = r.path"
                 " AND c.path <> '' AND c.seq > r.seq AND c.seq < %s))"
             )
             records = await self._records(run, start, last, keep, (key, last)) + records
@@ -416,7 +502,7 @@ class PostgresStore:
         return records
 
     async def _heads(self, row: RunRow, before: int) -> list[Record]:
-        kinds = "AND kind IN ('RunStarted', 'Forked', 'WaitClosed', 'CancelRequested', 'Rewound')"
+        kinds = f"AND kind IN ({NAMES_OF_HEADS})"
         found: list[Record] = []
         for run, first, last in await self._lineage(row):
             found += await self._records(run, first, min(last, before), kinds)

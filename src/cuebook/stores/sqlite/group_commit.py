@@ -14,6 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
+
 from cuebook.kernel.errors import CuebookError, StoreError
 
 T = TypeVar("T")
@@ -36,25 +38,30 @@ class Transaction(Protocol):
 X = TypeVar("X", bound=Transaction)
 
 
-class _Write(Generic[X]):
-    __slots__ = ("done", "error", "operation", "result", "values")
-
-    def __init__(self, operation: Callable[..., Any], values: tuple[Any, ...], done: asyncio.Future[Any]) -> None:
-        self.operation = operation
-        self.values = values
-        self.done = done
-        self.result: Any = None
-        self.error: BaseException | None = None
+class _Write(msgspec.Struct, gc=False, eq=False):
+    operation: Callable[..., Any]
+    values: tuple[Any, ...]
+    done: asyncio.Future[Any]
+    result: Any = None
+    error: BaseException | None = None
 
 
 class Writer(Generic[X]):
     """Runs operations in transactions on its own connection, one commit at a time."""
 
-    def __init__(self, connection: sqlite3.Connection, transaction: X, translate: Callable[[Exception], StoreError]):
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        transaction: X,
+        translate: Callable[[Exception], StoreError],
+        make_room: Callable[[], None],
+    ) -> None:
+        """`make_room` is called in each transaction before anything is written."""
         self._connection = connection
         self._transaction = transaction
         self._translate = translate
-        self._waiting: list[_Write[X]] = []
+        self._make_room = make_room
+        self._waiting: list[_Write] = []
         self._scheduled = False
         self._loop: asyncio.AbstractEventLoop
         """The event loop in which a commit is scheduled, if one is."""
@@ -102,7 +109,7 @@ class Writer(Generic[X]):
         self._under_way = self._thread.submit(self._commit, writes)
         self._under_way.add_done_callback(lambda _: _call(loop, self._delivered, writes))
 
-    def _delivered(self, loop: asyncio.AbstractEventLoop, writes: list[_Write[X]]) -> None:
+    def _delivered(self, loop: asyncio.AbstractEventLoop, writes: list[_Write]) -> None:
         self._under_way = None
         _deliver(writes)
         self._scheduled = bool(self._waiting)
@@ -124,7 +131,7 @@ class Writer(Generic[X]):
             self._patience = patience
         self._connection.execute("BEGIN IMMEDIATE")
 
-    def _commit(self, writes: list[_Write[X]], begun: bool = False) -> None:
+    def _commit(self, writes: list[_Write], begun: bool = False) -> None:
         started = time.perf_counter()
         try:
             self._attempt(writes, begun)
@@ -140,10 +147,11 @@ class Writer(Generic[X]):
                 writes[0].error = StoreError(f"A record could not be stored: {error}")
         self._slow = time.perf_counter() - started > SLOW + len(writes) * 0.0001
 
-    def _attempt(self, writes: list[_Write[X]], begun: bool) -> None:
+    def _attempt(self, writes: list[_Write], begun: bool) -> None:
         try:
             if not begun:
                 self._begin(patience=BUSY_TIMEOUT)
+            self._make_room()
             self._transaction.begin()
             for write in writes:
                 try:
@@ -161,7 +169,7 @@ class Writer(Generic[X]):
             raise
 
 
-def _deliver(writes: list[Any]) -> None:
+def _deliver(writes: list[_Write]) -> None:
     for write in writes:
         if write.done.cancelled():
             continue
@@ -171,7 +179,7 @@ def _deliver(writes: list[Any]) -> None:
             write.done.set_exception(write.error)
 
 
-def _call(loop: asyncio.AbstractEventLoop, deliver: Callable[..., None], writes: list[Any]) -> None:
+def _call(loop: asyncio.AbstractEventLoop, deliver: Callable[..., None], writes: list[_Write]) -> None:
     try:
         loop.call_soon_threadsafe(deliver, loop, writes)
     except RuntimeError:  # the loop was closed during the commit: the writes are stored, and no one is waiting

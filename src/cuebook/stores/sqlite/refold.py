@@ -32,7 +32,7 @@ def refold(connection: sqlite3.Connection) -> None:
         except StoreDamaged:
             continue
         totals = msgspec.json.encode(folded.totals).decode()
-        connection.execute("UPDATE runs SET totals = ? WHERE key = ?", (totals, key))
+        connection.execute("UPDATE runs SET totals = ?, workspace = ? WHERE key = ?", (totals, folded.workspace, key))
         connection.execute("DELETE FROM steps WHERE run = ?", (key,))
         connection.executemany(
             "INSERT INTO steps VALUES (?,?,?,?,?,?,?)", [step_values(key, step) for step in steps.values()]

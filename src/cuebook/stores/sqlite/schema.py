@@ -141,7 +141,22 @@ MIGRATIONS: tuple[str, ...] = (
     DROP INDEX waits_open;
     CREATE INDEX waits_open ON waits (tenant, opened, kind) WHERE state = 'open';
     """,
+    # 4: what a run needs from the process that drives it.
+    """
+    ALTER TABLE runs ADD COLUMN workspace TEXT NOT NULL DEFAULT '';
+    ALTER TABLE runs ADD COLUMN needs TEXT NOT NULL DEFAULT '[]';
+    """,
+    # 5: slots of limits that all processes share.
+    """
+    CREATE TABLE slots (
+        id     INTEGER PRIMARY KEY,              -- random, so that it is never used again
+        name   TEXT NOT NULL,                    -- the limit, as in provider:openai
+        driver TEXT NOT NULL,
+        until  REAL                              -- when it stops counting; NULL if it counts while its driver holds it
+    );
+    CREATE INDEX slots_by_name ON slots (name);
+    """,
 )
 
-FOLDED_SINCE = 3
+FOLDED_SINCE = 4
 """The version in which the current fold was introduced; the rows of an older store are rewritten from the journals."""

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from cuebook.kernel.capabilities import Offer
 from cuebook.kernel.errors import (
     NotFound,
     StoreDamaged,
@@ -26,14 +27,26 @@ from cuebook.kernel.errors import (
 )
 from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import GENESIS, ROOT, Record
-from cuebook.kernel.ports import Batch, Claim, Fate, News, Notice, RunCopy, Whole
-from cuebook.kernel.run import RunRow, Signal, StepRow, WaitRow
+from cuebook.kernel.ports import Batch, Claim, Fate, KeptRecord, News, Notice, RunCopy, Whole
+from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow
 from cuebook.stores.leases import Holder, Leases
 from cuebook.stores.refusals import ALIKE, damaged, in_order, no_run, no_wait, unfinished
-from cuebook.stores.rows import NAMES_OF_ENDED, RECORD, RUN, run_row, step_row, wait_row, whole_of
+from cuebook.stores.rows import (
+    NAMES_OF_ENDED,
+    NAMES_OF_HEADS,
+    RECORD,
+    RUN,
+    DueRun,
+    due_run,
+    run_row,
+    step_row,
+    wait_row,
+    whole_of,
+)
 from cuebook.stores.sqlite.group_commit import Writer
+from cuebook.stores.sqlite.log_space import LogSpace
 from cuebook.stores.sqlite.schema import FOLDED_SINCE, MIGRATIONS
-from cuebook.stores.sqlite.transaction import Transaction
+from cuebook.stores.sqlite.transaction import HELD_SLOTS, LASTING_SLOTS, Transaction
 
 _GLANCES = 50
 _BETWEEN_GLANCES = 0.02
@@ -45,7 +58,9 @@ _EMPTY = 4096
 _ALL = -1
 """SQLite's value for no limit."""
 _TO_DO = (
-    "SELECT r.key, r.id, r.driver, d.lease, d.host, d.pid, d.born FROM runs r LEFT JOIN drivers d ON d.id = r.driver"
+    "SELECT r.key, r.id, r.dialect, r.interpreter, r.workspace, r.needs,"
+    " EXISTS (SELECT 1 FROM signals s WHERE s.run = r.key AND s.taken = 0 AND s.kind = 'cancel'),"
+    " r.driver, d.lease, d.host, d.pid, d.born FROM runs r LEFT JOIN drivers d ON d.id = r.driver"
 )
 _BEGUN = "r.news = 1 OR r.driver <> '' OR r.status IN ('pending', 'running')"
 """Must match the index exactly, or SQLite does not use it."""
@@ -90,15 +105,20 @@ class SqliteStore:
         self._keys: dict[str, int] = {}
         self._playbooks: dict[str, str] = {}
         self.leases = Leases()
-        self._writer: Writer[Transaction] = Writer(connection, Transaction(connection, self.leases), self.translate)
+        self._log = LogSpace(self.path)
+        transaction = Transaction(connection, self.leases)
+        self._writer: Writer[Transaction] = Writer(connection, transaction, self.translate, self._log.grow)
 
-    def now(self) -> float:
-        return time.time()
+    shared = False
+    now = staticmethod(time.time)
 
     async def listen(self, heard: Callable[[Notice], None]) -> None:
         """Processes that share a file look for changes themselves."""
 
     def share(self, event: TextChunk | TextReset) -> None:
+        """Not shared: other processes see the reply when it is complete."""
+
+    async def ask_for_text(self, run: str) -> None:
         """Not shared: other processes see the reply when it is complete."""
 
     # --- writing ---
@@ -134,8 +154,21 @@ class SqliteStore:
         await self._writer.submit(Transaction.news_seen, run)
         return News(self._waits_of(run), self._signals_of(run))
 
-    async def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
-        await self._writer.submit(Transaction.complete_wait, wait, answer, by, now)
+    async def complete_wait(
+        self,
+        wait: str,
+        answer: dict[str, Any],
+        by: str,
+        now: float,
+        keep: Sequence[KeptRecord] = (),
+        *,
+        claim: str | None = None,
+    ) -> WaitRow:
+        await self._writer.submit(Transaction.complete_wait, wait, answer, by, now, keep, claim)
+        return await self.wait(wait)
+
+    async def lease_wait(self, wait: str, lease: Lease, now: float) -> WaitRow:
+        await self._writer.submit(Transaction.lease_wait, wait, lease, now)
         return await self.wait(wait)
 
     async def signal(self, signal: Signal) -> None:
@@ -154,6 +187,23 @@ class SqliteStore:
     async def retire(self, driver: str) -> None:
         await self._writer.submit(Transaction.retire, driver)
 
+    async def take_slot(self, name: str, most: int, driver: str, lasts: float | None = None) -> int | None:
+        if self._taken_slots(name, driver) >= most:  # waiters ask often, and a read locks nothing
+            return None
+        return await self._writer.submit(Transaction.take_slot, name, most, driver, self.now(), lasts)
+
+    def _taken_slots(self, name: str, driver: str) -> int:
+        taken = int(self._all(LASTING_SLOTS, (name, self.now()))[0][0])
+        for _, holder in self._all(HELD_SLOTS, (name,)):
+            taken += holder == driver or self.leases.holds(self._holder(holder))
+        return taken
+
+    async def free_slot(self, slot: int) -> None:
+        await self._writer.submit(Transaction.free_slot, slot)
+
+    async def taken_slots(self, name: str) -> int:
+        return self._taken_slots(name, "")
+
     async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
         await self._writer.submit(Transaction.keep, tenant, kind, name, body)
 
@@ -162,6 +212,10 @@ class SqliteStore:
 
     # --- reading ---
 
+    async def is_kept(self, tenant: str, kind: str, name: str) -> bool:
+        query = "SELECT 1 FROM kept WHERE tenant = ? AND kind = ? AND name = ?"
+        return bool(self._all(query, (tenant, kind, name)))
+
     async def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]:
         rows = self._all("SELECT name, body FROM kept WHERE tenant = ? AND kind = ? ORDER BY name", (tenant, kind))
         return {name: msgspec.json.decode(body) for name, body in rows}
@@ -169,23 +223,32 @@ class SqliteStore:
     async def tenants(self, kind: str) -> list[str]:
         return [row[0] for row in self._all("SELECT DISTINCT tenant FROM kept WHERE kind = ? ORDER BY tenant", (kind,))]
 
-    async def ready(self, now: float, driver: str, run: str | None = None) -> list[str]:
+    async def ready(self, now: float, driver: str, run: str | None = None, offer: Offer | None = None) -> list[str]:
         holds = self.leases.holds
-        return [one for one, holder in self._to_do(now, run) if holder.driver == driver or not holds(holder)]
+        to_do = self._to_do(now, run, offer)
+        return [one.run for one, holder in to_do if one.fits(offer) and (holder.driver == driver or not holds(holder))]
 
     async def undriven(self, now: float, run: str | None = None) -> list[str]:
-        return [one for one, holder in self._to_do(now, run) if not self.leases.seems_to_hold(holder, now)]
+        to_do = [(one, holder) for one, holder in self._to_do(now, run) if not one.needs]
+        return [one.run for one, holder in to_do if not self.leases.seems_to_hold(holder, now)]
 
-    def _to_do(self, now: float, run: str | None) -> list[tuple[str, Holder]]:
+    def _to_do(self, now: float, run: str | None, offer: Offer | None = None) -> list[tuple[DueRun, Holder]]:
         """Runs with work that is pending or in progress, with their holders."""
-        only, one = ("", ()) if run is None else (" AND r.id = ?", (run,))
-        rows = self._all(f"{_TO_DO} WHERE ({_BEGUN}) AND {_NOT_OVER}{only} ORDER BY r.key", one)
-        due = self._all(f"{_TO_DO} WHERE r.key IN ({_OVERDUE}) AND {_NOT_OVER}{only} ORDER BY r.key", (now, *one))
-        return [(run, Holder(*holder)) for _, run, *holder in (sorted({*rows, *due}) if due else rows)]
+        values: tuple[Any, ...] = () if run is None else (run,)
+        only = "" if run is None else " AND r.id = ?"
+        if offer is not None:
+            only += f" AND r.workspace IN (''{', ?' * len(offer.workspaces)})"
+            values += offer.workspaces
+        rows = self._all(f"{_TO_DO} WHERE ({_BEGUN}) AND {_NOT_OVER}{only} ORDER BY r.key", values)
+        due = self._all(f"{_TO_DO} WHERE r.key IN ({_OVERDUE}) AND {_NOT_OVER}{only} ORDER BY r.key", (now, *values))
+        return [(due_run(row[1:7]), Holder(*row[7:])) for row in (sorted({*rows, *due}) if due else rows)]
 
     async def fate(self, driver: str) -> Fate:
+        return self._holder(driver).fate
+
+    def _holder(self, driver: str) -> Holder:
         rows = self._all("SELECT lease, host, pid, born FROM drivers WHERE id = ?", (driver,))
-        return Holder(driver, *rows[0]).fate if rows else Holder(driver, None).fate
+        return Holder(driver, *rows[0]) if rows else Holder(driver, None)
 
     async def called(self, driver: str) -> list[str]:
         return [row[0] for row in self._all("SELECT id FROM runs WHERE news = 1 AND driver = ?", (driver,))]
@@ -196,7 +259,7 @@ class SqliteStore:
 
     async def alive(self, run: str) -> bool:
         rows = self._all(f"{_TO_DO} WHERE r.id = ?", (run,))
-        return bool(rows) and self.leases.holds(Holder(*rows[0][2:]))
+        return bool(rows) and self.leases.holds(Holder(*rows[0][7:]))
 
     async def run(self, run: str) -> RunRow:
         rows = self._all(f"SELECT {RUN} FROM runs WHERE id = ?", (run,))
@@ -355,6 +418,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         self._writer.close()
+        self._log.close()
         self._reader.close()
         self._connection.close()
 
@@ -476,6 +540,8 @@ class SqliteStore:
             rows = self._all("SELECT key FROM runs WHERE id = ?", (run,))
             if not rows:
                 return -1
+            if rows[0][0] is None:  # the definition of the table was damaged
+                raise damaged(f"Run {run} has no key.")
             if len(self._keys) > 10_000:
                 self._keys.clear()
             key = self._keys[run] = int(rows[0][0])
@@ -512,7 +578,7 @@ class SqliteStore:
             )
             start = max(first, found[0] or 0)
             keep = (
-                "AND (kind = 'WaitClosed' OR NOT EXISTS (SELECT 1 FROM checkpoints c WHERE c.run = ? AND c.path = r.path AND c.path <> ''"
+                "AND (kind IN ('WaitClosed', 'Moved') OR NOT EXISTS (SELECT 1 FROM checkpoints c WHERE c.run = ? AND c.path = r.path AND c.path <> ''"
                 " AND c.seq > r.seq AND c.seq < ?))"
             )
             records = self._records(run, start, last, keep, (key, last)) + records
@@ -523,7 +589,7 @@ class SqliteStore:
         return records
 
     def _heads(self, row: RunRow, before: int) -> list[Record]:
-        kinds = "AND kind IN ('RunStarted', 'Forked', 'WaitClosed', 'CancelRequested', 'Rewound')"
+        kinds = f"AND kind IN ({NAMES_OF_HEADS})"
         found: list[Record] = []
         for run, first, last in self._lineage(row):
             found += self._records(run, first, min(last, before), kinds)

@@ -7,6 +7,7 @@ An operation is rejected before it writes anything, so the other operations in t
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,11 +15,12 @@ import msgspec
 from cuebook.kernel.errors import Busy
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import Record
-from cuebook.kernel.ports import Batch, RunCopy
-from cuebook.kernel.run import RunRow, Signal, WaitRow
-from cuebook.stores.leases import Holder, Leases
+from cuebook.kernel.ports import Batch, KeptRecord, RunCopy
+from cuebook.kernel.run import Lease, RunRow, Signal, WaitRow, copy_row
+from cuebook.stores.leases import Holder, Leases, new_slot
 from cuebook.stores.refusals import (
     attach_late,
+    check_claim,
     check_signal,
     fenced,
     gap,
@@ -26,20 +28,39 @@ from cuebook.stores.refusals import (
     no_wait,
     refusal,
     run_exists,
+    take_lease,
 )
-from cuebook.stores.rows import NAMES_OF_ENDED, RECORD, RUN, run_row, run_values, shown_values, step_values, wait_values
+from cuebook.stores.rows import (
+    NAMES_OF_ENDED,
+    RECORD,
+    RUN,
+    RUN_MARKS,
+    run_row,
+    run_values,
+    shown_values,
+    step_values,
+    wait_values,
+)
 
-_SHOW = "updated = ?, reason = ?, step = ?, model = ?, totals = ?, error = ?, status = ?"
+_SHOW = "updated = ?, reason = ?, step = ?, model = ?, totals = ?, error = ?, workspace = ?, needs = ?, status = ?"
 _UPDATE = f"UPDATE runs SET {_SHOW} WHERE key = ?"
 _UPDATE_SAME = f"UPDATE runs SET {_SHOW.removesuffix(', status = ?')} WHERE status = ? AND key = ?"
 """Like `_UPDATE`, if the status is unchanged: setting it would make SQLite rewrite the index."""
-_LET_GO = "driver = '', epoch = epoch + 1, news = news AND NOT ?"
-_GIVE_UP = f"""UPDATE runs SET driver = '', epoch = epoch + 1, news = news
+_LET_GO = "driver = '', epoch = epoch + 1, news = (news AND NOT ?) OR ?"
+_RELEASE = f"UPDATE runs SET {_SHOW}, {_LET_GO} WHERE key = ?"
+_CLAIM_NEW = "UPDATE runs SET epoch = 1, driver = ?, status = 'running' WHERE key = ?"
+_GIVE_UP = f"""UPDATE runs SET driver = '', epoch = epoch + 1, news = news OR needs <> '[]'
     OR EXISTS (SELECT 1 FROM waits w WHERE w.run = runs.key AND w.state IN ('answered', 'expired', 'cancelled'))
     OR EXISTS (SELECT 1 FROM signals s WHERE s.run = runs.key AND s.taken = 0
         AND (s.kind = 'retry' OR runs.status NOT IN ({NAMES_OF_ENDED})))
     WHERE key = ?"""
 """For a drive without a result, whose cause is still pending."""
+LASTING_SLOTS = "SELECT count(*) FROM slots WHERE name = ? AND until > ?"
+HELD_SLOTS = "SELECT id, driver FROM slots WHERE name = ? AND until IS NULL"
+_MOST_NEW = 1_000
+_COLUMNS, _MANY = 7, 32
+_INSERT = ["INSERT INTO records VALUES " + ",".join(["(?,?,?,?,?,?,?)"] * rows) for rows in range(_MANY + 1)]
+"""For up to 32 records: SQLite adds rows faster if one statement contains several."""
 _json = msgspec.json.encode
 
 
@@ -56,13 +77,19 @@ class Transaction:
         """The last record's number by run key."""
         self._quiet: set[int] = set()
         """Keys of runs without waits or signals: they were new when claimed, and nothing has been opened or sent since."""
-        self._records: list[tuple[Any, ...]] = []
+        self._new: dict[str, tuple[RunRow, list[Record]]] = {}
+        """Runs that were created here and that no one has claimed, appended to or signalled since, with their records."""
+        self._records: list[Any] = []
+        """The columns of new records, one record after another."""
         self._steps: list[tuple[Any, ...]] = []
         self._texts: list[tuple[str, str]] = []
         self._rows: dict[int, tuple[Any, ...]] = {}
+        self._claimed: list[tuple[str, int]] = []
+        self._released: list[tuple[Any, ...]] = []
 
     def begin(self) -> None:
         self._records, self._steps, self._texts, self._rows = [], [], [], {}
+        self._claimed, self._released = [], []
         (version,) = self._db.execute("PRAGMA data_version").fetchone()
         if version != self._version or len(self._runs) > 50_000:
             self._version = version
@@ -72,17 +99,26 @@ class Transaction:
         self._runs.clear()
         self._heads.clear()
         self._quiet.clear()
+        self._new.clear()
 
     def flush(self) -> None:
         db = self._db
         if self._records:
-            db.executemany("INSERT INTO records VALUES (?,?,?,?,?,?,?)", self._records)
-            self._records = []
+            values, self._records = self._records, []
+            for first in range(0, len(values), _MANY * _COLUMNS):
+                part = values[first : first + _MANY * _COLUMNS]
+                db.execute(_INSERT[len(part) // _COLUMNS], part)
+        if self._claimed:
+            db.executemany(_CLAIM_NEW, self._claimed)
+            self._claimed = []
         if self._rows:
             rows = [(*shown, key) for key, shown in self._rows.items()]
             if db.executemany(_UPDATE_SAME, rows).rowcount < len(rows):
                 db.executemany(_UPDATE, rows)
             self._rows = {}
+        if self._released:
+            db.executemany(_RELEASE, self._released)
+            self._released = []
         if self._steps:
             db.executemany("INSERT OR REPLACE INTO steps VALUES (?,?,?,?,?,?,?)", self._steps)
             self._steps = []
@@ -106,16 +142,19 @@ class Transaction:
                 return False
         self._put(key, batch)
         ended = batch.row is not None and batch.row.status in ENDED
-        shown = self._rows.pop(key, None)
-        if not batch.records:
-            self._db.execute(_GIVE_UP, (key,))
-        elif shown is None:
-            self._db.execute(f"UPDATE runs SET {_LET_GO} WHERE key = ?", (ended, key))
+        shown = self._rows.pop(key, None) if batch.records else None  # otherwise `flush` still has to write it
+        if shown is not None:
+            handed_over = bool(batch.row is not None and batch.row.needs)
+            self._released.append((*shown, ended, handed_over, key))
+        elif batch.records:
+            self.flush()
+            self._db.execute(f"UPDATE runs SET {_LET_GO} WHERE key = ?", (ended, False, key))
         else:
-            self._db.execute(f"UPDATE runs SET {_SHOW}, {_LET_GO} WHERE key = ?", (*shown, ended, key))
+            self.flush()
+            self._db.execute(_GIVE_UP, (key,))
         if ended:
             self._close(key)
-        self._runs.pop(batch.run, None)  # its epoch was raised, so further appends by this driver are rejected
+        self._runs[batch.run] = (key, epoch + 1)  # further appends by this driver are rejected
         return True
 
     def _close(self, key: int) -> None:
@@ -133,19 +172,22 @@ class Transaction:
             raise no_run(row.parent)
         db.execute("INSERT OR IGNORE INTO playbooks VALUES (?,?)", (row.playbook, text))
         cursor = db.execute(
-            f"INSERT INTO runs ({RUN}, news) VALUES ({','.join('?' * 19)}, 0)",
+            f"INSERT INTO runs ({RUN}, news) VALUES ({','.join('?' * RUN_MARKS)}, 0)",
             run_values(row),
         )
         key = cursor.lastrowid
         assert key is not None
         self._runs[row.id] = (key, row.epoch)
         self._put(key, batch)
+        if row.epoch == 0 and row.status == "pending" and not row.parent and len(self._new) < _MOST_NEW:
+            self._new[row.id] = (msgspec.structs.replace(copy_row(row), driver="", error=None), batch.records)
 
     def bring_in(self, copy: RunCopy) -> None:
         """Adds a run of another store. A refusal comes before anything is written."""
         row = copy.row
         batch = Batch(row.id, row.epoch, copy.records, steps=copy.steps, texts=copy.texts, checkpoints=copy.checkpoints)
         self.create(row, copy.text, batch)
+        self._new.pop(row.id, None)
         key, _ = self._find(row.id)
         error = None if row.error is None else _json(row.error).decode()
         self._db.execute("UPDATE runs SET error = ?, news = ? WHERE key = ?", (error, copy.has_news, key))
@@ -163,6 +205,10 @@ class Transaction:
 
     def claim(self, run: str, driver: str, now: float) -> tuple[int, RunRow, bool, list[Record]]:
         """Returns the key, the row, whether there was news and, for a run that was never driven, its records."""
+        new = self._new.pop(run, None)
+        known = self._runs.get(run)
+        if new is not None and known is not None and known[1] == 0 and self._heads.get(known[0]) == new[1][-1].seq:
+            return self._claim_new(known[0], *new, driver)
         self.flush()
         found = self._db.execute(f"SELECT {RUN}, key, news FROM runs WHERE id = ?", (run,)).fetchone()
         if found is None:
@@ -172,7 +218,8 @@ class Transaction:
             holder = self._holder(row.driver)
             if self._leases.holds(holder):
                 raise Busy(f"Run {run} is being driven by process {holder.pid}.", fix="Follow it, or signal it.")
-        self._expire(key, now)
+        if row.epoch or row.parent:  # a new run has not opened any waits
+            self._expire(key, now)
         if row.status == "pending":
             row.status = "running"
         self._db.execute(
@@ -190,6 +237,15 @@ class Transaction:
         self._heads[key] = records[-1].seq
         return key, row, bool(news), records
 
+    def _claim_new(
+        self, key: int, row: RunRow, records: list[Record], driver: str
+    ) -> tuple[int, RunRow, bool, list[Record]]:
+        row.epoch, row.driver, row.status = 1, driver, "running"
+        self._claimed.append((driver, key))
+        self._runs[row.id] = (key, 1)
+        self._quiet.add(key)
+        return key, row, False, records
+
     def _holder(self, driver: str) -> Holder:
         found = self._db.execute("SELECT lease, host, pid, born FROM drivers WHERE id = ?", (driver,)).fetchone()
         return Holder(driver, *found) if found else Holder(driver, None)
@@ -198,8 +254,18 @@ class Transaction:
         if self._db.execute("UPDATE runs SET news = 0 WHERE id = ?", (run,)).rowcount == 0:
             raise no_run(run)
 
-    def complete_wait(self, wait: str, answer: dict[str, Any], by: str, now: float) -> None:
+    def complete_wait(
+        self,
+        wait: str,
+        answer: dict[str, Any],
+        by: str,
+        now: float,
+        keep: Sequence[KeptRecord] = (),
+        claim: str | None = None,
+    ) -> None:
         self.flush()
+        if claim is not None:
+            check_claim(self._open_wait(wait, now), claim, by)
         done = self._db.execute(
             "UPDATE waits SET state = 'answered', answer = ?, decider = ?"
             " WHERE id = ? AND state = 'open' AND (expires IS NULL OR expires > ?)",
@@ -207,11 +273,29 @@ class Transaction:
         )
         if done.rowcount == 1:
             self._db.execute("UPDATE runs SET news = 1 WHERE key = (SELECT run FROM waits WHERE id = ?)", (wait,))
+            for one in keep:
+                self.keep(one.tenant, one.kind, one.name, one.body)
             return
+        self._open_wait(wait, now)
+        raise AssertionError
+
+    def lease_wait(self, wait: str, lease: Lease, now: float) -> None:
+        self.flush()
+        row = self._open_wait(wait, now)
+        take_lease(row, lease, now)
+        self._db.execute("UPDATE waits SET body = ? WHERE id = ?", (_json(row).decode(), wait))
+
+    def _open_wait(self, wait: str, now: float) -> WaitRow:
+        """The wait as it was opened. Raises if it cannot be decided any more."""
         found = self._db.execute(
-            "SELECT state, decider, ifnull(expires <= ?, 0) FROM waits WHERE id = ?", (now, wait)
+            "SELECT state, decider, ifnull(expires <= ?, 0), body FROM waits WHERE id = ?", (now, wait)
         ).fetchone()
-        raise no_wait(wait) if found is None else refusal(wait, *found)
+        if found is None:
+            raise no_wait(wait)
+        state, by, over, body = found
+        if state != "open" or over:
+            raise refusal(wait, state, by, over)
+        return msgspec.json.decode(body, type=WaitRow)
 
     def signal(self, signal: Signal) -> None:
         self.flush()
@@ -225,6 +309,7 @@ class Transaction:
         if retried:  # the sender of the first retry exited before it was consumed
             self._db.execute("UPDATE signals SET taken = 1 WHERE run = ? AND taken = 0 AND kind = 'retry'", (key,))
         self._quiet.discard(key)
+        self._new.pop(signal.run, None)
         if signal.kind == "late" and self._attach_late(key, signal.payload):
             return
         self._db.execute(
@@ -280,6 +365,25 @@ class Transaction:
     def retire(self, driver: str) -> None:
         self.flush()
         self._db.execute("DELETE FROM drivers WHERE id = ?", (driver,))
+        self._db.execute("DELETE FROM slots WHERE driver = ? AND until IS NULL", (driver,))
+
+    def take_slot(self, name: str, most: int, driver: str, now: float, lasts: float | None) -> int | None:
+        db = self._db
+        db.execute("DELETE FROM slots WHERE name = ? AND until <= ?", (name, now))
+        (taken,) = db.execute(LASTING_SLOTS, (name, now)).fetchone()
+        for id, holder in db.execute(HELD_SLOTS, (name,)).fetchall():
+            if holder == driver or self._leases.holds(self._holder(holder)):
+                taken += 1
+            else:
+                db.execute("DELETE FROM slots WHERE id = ?", (id,))
+        if taken >= most:
+            return None
+        id, until = new_slot(), None if lasts is None else now + lasts
+        db.execute("INSERT INTO slots VALUES (?,?,?,?)", (id, name, driver, until))
+        return id
+
+    def free_slot(self, slot: int) -> None:
+        self._db.execute("DELETE FROM slots WHERE id = ?", (slot,))
 
     def _find(self, run: str) -> tuple[int, int]:
         known = self._runs.get(run)
@@ -303,7 +407,7 @@ class Transaction:
                 raise gap(batch, head)
             self._heads[key] = records[-1].seq
             for r in records:
-                self._records.append((key, r.seq, r.path, r.kind, r.head, r.body, r.chain))
+                self._records += (key, r.seq, r.path, r.kind, r.head, r.body, r.chain)
         if batch.plain:
             return
         row = batch.row

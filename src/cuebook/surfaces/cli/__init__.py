@@ -4,12 +4,14 @@ the command is called.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -40,6 +42,7 @@ COMMANDS = {
     "audit": ("commands.audit", "Show what a run did and who allowed it, and check its journal."),
     "replay": ("commands.show", "Replay a run from its journal without performing anything."),
     "serve": ("commands.serve", "Serve the web app and its API."),
+    "worker": ("commands.worker", "Drive the runs of a store that several machines share."),
     "mcp": ("commands.mcp", "Serve Cuebook to an assistant, as an MCP server."),
     "policy": ("commands.policy", "Test, show and change what playbooks may do."),
     "secrets": ("commands.secrets", "Manage the names of secrets that playbooks may use."),
@@ -60,7 +63,7 @@ GROUPS = {
     "Write": (("new", "validate", "explain"), ("convert", "graph", "test")),
     "Run": (("run", "resume", "answer"), ("cancel", "decide", "restart", "retry", "runtime")),
     "Inspect": (("runs", "show"), ("audit", "diff", "events", "inbox", "replay")),
-    "Operate": (("serve",), ("mcp", "policy", "secrets", "store", "users")),
+    "Operate": (("serve",), ("mcp", "policy", "secrets", "store", "users", "worker")),
     "Set up": (("models",), ("completion", "doctor", "keys")),
 }
 """The groups in `--help`: the most used commands, shown with their descriptions, and the others, shown by name only."""
@@ -171,7 +174,24 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if args is None else args)
-    sys.exit(call(given))
+    code = call(given)
+    if "temporalio.bridge.temporal_sdk_bridge" in sys.modules:
+        _leave(code)
+    sys.exit(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the process without finalising the interpreter.
+
+    The threads of Temporal's SDK run until the process ends and cannot be joined. One that needs Python while the
+    interpreter is being finalised aborts the process: after a failed connection, about every fourth command would end with
+    a crash instead of its exit code. By now the command has closed everything, so only what Python does at exit remains.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # its reader is gone, or it is closed
+            stream.flush()
+    os._exit(code)
 
 
 def call(args: list[str]) -> int:

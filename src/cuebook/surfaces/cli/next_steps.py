@@ -6,13 +6,15 @@ import os
 import shlex
 from typing import Any
 
-from cuebook.kernel.engine.waits import WHOLE
+from cuebook.kernel.engine.waits import NEEDS, WHOLE
+from cuebook.kernel.events import FOR_HOST
 from cuebook.kernel.journal import step_at
 from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.service.decisions import outcome_shape
+from cuebook.service.lasting_approvals import offered
 from cuebook.service.runs.objects import run_object
 from cuebook.service.service import RunView
-from cuebook.surfaces.display import SHORT, asked_again, command_line, moment, preview_lines
+from cuebook.surfaces.display import SHORT, asked_again, command_line, is_decided, moment, patterns_words, preview_lines
 
 EXIT_CODES = {
     "completed": 0,
@@ -25,6 +27,9 @@ EXIT_CODES = {
 }
 
 
+_CONNECTS = f"{command_line('mcp install')} connects one"
+
+
 def exit_code(row: RunRow) -> int:
     if row.status == "paused" and row.reason == "budget":
         return 4
@@ -33,9 +38,10 @@ def exit_code(row: RunRow) -> int:
     return EXIT_CODES.get(row.status, 1)
 
 
-def what_next(row: RunRow, waits: list[WaitRow], *, interrupted: bool = False) -> str:
-    """The command to type next."""
-    return command_line((f"resume {row.id}" if interrupted else _next(row, waits)).strip())
+def what_next(row: RunRow, waits: list[WaitRow], *, interrupted: bool = False, waits_for: str = "") -> str:
+    """The command to type next. For a run that was answered and waits for a worker, `resume` follows it or drives it."""
+    resumes = interrupted or is_decided(row, waits, waits_for)
+    return command_line((f"resume {row.id}" if resumes else _next(row, waits)).strip())
 
 
 def _next(row: RunRow, waits: list[WaitRow]) -> str:
@@ -46,6 +52,8 @@ def _next(row: RunRow, waits: list[WaitRow]) -> str:
             return f"retry {row.id}"
         case "cancelled":
             return f"show {row.id}"
+        case "awaiting_input" if row.reason == FOR_HOST:
+            return f"events {row.id} --follow"
         case "awaiting_input":
             name, wait = _named(row, waits, "question")
             return f"answer {name} {_answers(wait)}"
@@ -55,6 +63,8 @@ def _next(row: RunRow, waits: list[WaitRow]) -> str:
             return f"decide {_named(row, waits, 'in_doubt')[0]} repeat|stop"
         case "paused" if row.reason == "budget":
             return f"resume {row.id} {_larger(waits)}"
+        case "paused" if row.reason == NEEDS:
+            return f"events {row.id} --follow"
         case "paused":
             return f"resume {row.id}"
         case _:
@@ -69,11 +79,13 @@ def hints(row: RunRow, waits: list[WaitRow]) -> list[tuple[str, str]]:
     lines = []
     for wait in waits:
         name = row.id if sum(one.kind == wait.kind for one in waits) == 1 else wait.id
-        if wait.kind == "approval" or WHOLE in wait.details:
+        if wait.kind == "approval" or (WHOLE in wait.details and wait.kind != FOR_HOST):
             lines.append(("in full", command_line(f"inbox {name}")))
         if wait.kind == "in_doubt":
             given = "" if "late" in wait.details else f" --outcome {shlex.quote(outcome_shape(wait))}"
             lines.append(("if done", command_line(f"decide {name} done{given}")))
+    if any(wait.kind == FOR_HOST for wait in waits):
+        lines.append(("assistant", f"does it with its tools next_step and complete_step; {_CONNECTS}"))
     return lines
 
 
@@ -106,10 +118,10 @@ def _larger(waits: list[WaitRow]) -> str:
     return f"--budget-{code} MORE" if code in ("money", "tokens", "seconds", "steps") else ""
 
 
-def as_object(view: RunView, *, interrupted: bool = False) -> dict[str, Any]:
+def as_object(view: RunView, *, interrupted: bool = False, waits_for: str = "") -> dict[str, Any]:
     """The object that `--json` prints for a run."""
-    next = what_next(view.run, view.waits, interrupted=interrupted)
-    return {**run_object(view, interrupted=interrupted), "next": next}
+    next = what_next(view.run, view.waits, interrupted=interrupted, waits_for=waits_for)
+    return {**run_object(view, interrupted=interrupted, waits_for=waits_for), "next": next}
 
 
 def approval_lines(wait: WaitRow) -> list[str]:
@@ -124,7 +136,10 @@ def approval_lines(wait: WaitRow) -> list[str]:
         ("since", moment(wait.opened)),
         ("until", _until(wait)),
         ("digest", wait.details.get("digest", "")),
+        *offer_lines(wait),
+        ("only once", wait.details.get("once_only", "")),
         ("yes", command_line(f"decide {wait.id} approve --reason WHY")),
+        ("for this run", command_line(f"decide {wait.id} approve --for run") if offered(wait) else ""),
         ("no", command_line(f"decide {wait.id} deny --reason WHY")),
     ):
         if words:
@@ -136,6 +151,14 @@ def approval_lines(wait: WaitRow) -> list[str]:
         commands = (command_line(f"policy allow {domain} {shlex.quote(pattern)}") for domain, pattern in always)
         lines.append(f"{'always:':<15}{' && '.join(commands)}")
     return lines
+
+
+def offer_lines(wait: WaitRow) -> list[tuple[str, str]]:
+    """What an approval for this run or for all runs would allow, as name and text; `--offer` chooses among several."""
+    choices = [patterns_words(one) for one in offered(wait)]
+    if len(choices) == 1:
+        return [("would allow", choices[0])]
+    return [(f"offer {number}", f"would allow {words}") for number, words in enumerate(choices, start=1)]
 
 
 def _until(wait: WaitRow) -> str:

@@ -16,12 +16,33 @@ import click
 from cuebook.config import Config, load
 from cuebook.dialects import registry
 from cuebook.dialects.options import Option
+from cuebook.gate.policy.model import AGENT
 from cuebook.kernel.errors import BadInput
 from cuebook.surfaces.cli import completion
 
 STORE = click.Option(
     ["--store"], metavar="PATH|URL", help="The file or the Postgres database (postgresql://...) that stores the runs."
 )
+WORKSPACE = click.Option(
+    ["--workspace"],
+    metavar="FOLDER",
+    help="The folder to work in. A run whose folder has moved continues there.",
+    shell_complete=completion.any_file,
+)
+DRAIN = click.Option(
+    ["--drain"],
+    metavar="SECONDS",
+    help="How long effects may take to finish after SIGTERM, before they are cut off; 25 by default.",
+)
+TEMPORAL: list[click.Parameter] = [
+    click.Option(
+        ["--temporal", "temporal_address"], metavar="HOST:PORT", help="The Temporal server that brings runs to workers."
+    ),
+    click.Option(["--namespace", "temporal_namespace"], metavar="NAME", help="The namespace in Temporal."),
+    click.Option(
+        ["--queue", "temporal_queue"], metavar="NAME", help="The task queue in Temporal; 'cuebook' by default."
+    ),
+]
 AS_JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON on stdout.")
 AS_EVENTS = click.Option(["--events", "as_events"], is_flag=True, help="Print every event as a line of JSON on stdout.")
 AS_LIVE = click.Option(["--live", "as_live"], is_flag=True, help="Stream as on a terminal, even to a file or a pipe.")
@@ -37,6 +58,7 @@ SETTINGS: list[click.Parameter] = [
     click.Option(["--model"], metavar="NAME", help="The model: provider/model, or 'local' for the embedded one."),
     click.Option(["--max-tokens"], metavar="N", help="The maximum number of tokens in a reply."),
     click.Option(["--temperature"], metavar="T", help="The sampling temperature, from 0 to 2."),
+    click.Option(["--effort"], metavar="LEVEL", help="How much models reason: low, medium or high."),
     click.Option(["--budget-money"], metavar="USD", help="Pause before spending more than this."),
     click.Option(["--budget-tokens"], metavar="N", help="Pause before using more tokens than this."),
     click.Option(["--budget-seconds"], metavar="S", help="Pause after this many seconds of work."),
@@ -63,6 +85,11 @@ ANSWERS: list[click.Parameter] = [
         help="Run unattended: questions take their defaults, and breakpoints do not pause.",
     ),
 ]
+POLICY = click.Option(
+    ["--policy"],
+    type=click.Choice([AGENT]),
+    help="Add these rules to the policy, for this run: see `cuebook policy preset`.",
+)
 BREAK = click.Option(
     ["--break", "breakpoints"],
     metavar="STEPS",
@@ -144,10 +171,12 @@ def chosen(given: Given) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None and value is not False}
 
 
+_TEMPORAL = ("temporal.address", "temporal.namespace", "temporal.queue")
 _SETTINGS = (
     "model",
     "max_tokens",
     "temperature",
+    "effort",
     "pause_expiry",
     "budget.money",
     "budget.tokens",
@@ -156,8 +185,15 @@ _SETTINGS = (
 )
 
 
-def configuration(given: Given) -> Config:
-    return load({name: given.get(name.replace(".", "_")) for name in ("store", *_SETTINGS)})
+def configuration(given: Given, refused: list[BadInput] | None = None) -> Config:
+    """The configuration with these flags. With `refused`, errors about handles of secrets are collected there."""
+    names = ("store", *_TEMPORAL, "workspace", *_SETTINGS)
+    return load({name: given.get(name.replace(".", "_")) for name in names}, refused=refused)
+
+
+def temporal(given: Given) -> dict[str, Any]:
+    """The settings for Temporal that were passed as flags."""
+    return {name: given[name.replace(".", "_")] for name in _TEMPORAL}
 
 
 def edits(config: Config) -> dict[str, Any]:

@@ -30,14 +30,24 @@ from cuebook.wiring.wiring import Wiring
 NO_RUNS = "There are no runs yet."
 HOW_TO_START = "`cuebook run FILE` starts one."
 _BETWEEN_TICKS = 0.5
+_BEFORE_SEARCH = 2.0
+"""Seconds before the search for a worker that can drive the run, and between two searches."""
 
 
 class Interrupted(Exception):
     """The process was asked to stop while it was driving this run."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, *, elsewhere: bool = False) -> None:
         super().__init__(run)
         self.run = run
+        self.elsewhere = elsewhere
+        """Whether a worker continues to drive it."""
+
+    @property
+    def onward(self) -> str:
+        if self.elsewhere:
+            return f"The run continues on a worker; `cuebook resume {self.run}` follows it, `cuebook cancel {self.run}` stops it."
+        return f"`cuebook resume {self.run}` continues where it stopped."
 
 
 def no_runs(wiring: Wiring) -> str:
@@ -51,14 +61,19 @@ def wiring_of(given: Given) -> Wiring:
 
 
 @asynccontextmanager
-async def opened(wiring: Wiring, *, create: bool = False, empty: bool = False) -> AsyncIterator[Service]:
+async def opened(
+    wiring: Wiring, *, create: bool = False, empty: bool = False, connect: bool | None = None
+) -> AsyncIterator[Service]:
     """Opens the service and closes it at the end. A missing store is created only with `create`.
 
-    With `empty`, a missing store counts as an empty one.
+    With `empty`, a missing store counts as an empty one. With `connect`, by default with `create`, an unreachable
+    dispatcher is an error before anything is created; otherwise it is connected on demand.
     """
     missing = not wiring.has_store()
     if missing and not create and not empty:
         raise NotFound(no_runs(wiring), fix=HOW_TO_START)
+    if create if connect is None else connect:
+        await wiring.connect()
     try:
         service = wiring.service(empty_store() if missing and empty else None)
     except StoreError as error:
@@ -80,7 +95,7 @@ def perform(work: Coroutine[Any, Any, int]) -> int:
     try:
         return asyncio.run(_with_signals(work, received))
     except Interrupted as interrupted:
-        complain(f"{start}cuebook: interrupted. `cuebook resume {interrupted.run}` continues where it stopped.")
+        complain(f"{start}cuebook: interrupted. {interrupted.onward}")
     except asyncio.CancelledError:
         if not received:
             raise
@@ -110,13 +125,17 @@ async def _with_signals(work: Coroutine[Any, Any, int], received: list[int]) -> 
 Act = Callable[[Service], Awaitable[int]]
 
 
-def with_service(given: Given, act: Act, *, looking: bool = False, wiring: Wiring | None = None) -> int:
-    """Runs a command that drives no run. With `looking`, for commands that only read or remove, no store is created."""
+def with_service(
+    given: Given, act: Act, *, looking: bool = False, starts: bool = False, wiring: Wiring | None = None
+) -> int:
+    """Runs a command that drives no run. With `looking`, for commands that only read or remove, no store is created. With
+    `starts`, it starts a run.
+    """
 
     async def work() -> int:
         # Without a store there are no users, so acting as a user fails, and no store is created for that.
         empty = looking or bool(given.get("as_user"))
-        async with opened(wiring or wiring_of(given), create=not empty, empty=empty) as service:
+        async with opened(wiring or wiring_of(given), create=not empty, empty=empty, connect=starts) as service:
             await service.settle()
             return await act(service)
 
@@ -199,7 +218,7 @@ async def shown(service: Service, row: RunRow, view: View, asker: Asker | None =
                     break
                 row = await watcher.driven()
     except asyncio.CancelledError:
-        raise Interrupted(row.id) from None
+        raise Interrupted(row.id, elsewhere=service.is_dispatched(row)) from None
     finally:
         watcher.stop()
         write_if_open(view.rest)
@@ -233,11 +252,46 @@ class Watcher:
         if row.status in ENDED and row.dialect == PYTHON:
             return row  # the process that has the run's program was faster
         while True:
+            if service.is_dispatched(row):
+                return await self._dispatched()
             if not await service.is_driven(run):
-                return await service.drive(run)
+                return await service.drive(run, self._waits)
             row = await self._follower.follow(service.follow(run))
             if not await service.is_due(run):
                 return row
+
+    def _waits(self, reason: str) -> None:
+        write_if_open(self._view.rest)
+        complain(f"cuebook: waits: {reason}.")
+
+    async def _dispatched(self) -> RunRow:
+        """Follows the worker that drives the run. While there is none, says what the run is waiting for."""
+        searching = asyncio.create_task(self._search())
+        try:
+            return await self._follower.follow(self._service.drive(self._run))
+        finally:
+            searching.cancel()
+            await asyncio.gather(searching, return_exceptions=True)
+
+    async def _search(self) -> None:
+        from cuebook.service.dispatch.follow import missing_worker
+
+        said: tuple[str, ...] = ()
+        at_limit = ""
+        while True:
+            await asyncio.sleep(_BEFORE_SEARCH)
+            missing = await missing_worker(self._service, self._run)
+            if missing and missing != said:
+                write_if_open(self._view.rest)
+                complain(
+                    f"cuebook: run {self._run} waits for a worker that offers {', '.join(missing)};"
+                    " `cuebook worker` starts one."
+                )
+            said = missing
+            if not missing and not at_limit:
+                at_limit = await self._service.limit_reached(self._run)
+                if at_limit:
+                    self._waits(at_limit)
 
     def _see(self, event: Seen) -> None:
         if event.run == self._run:  # a fork's parent has already shown its own records

@@ -25,7 +25,10 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cuebook.kernel.errors import AlreadyAnswered, BadInput, NotFound, Refused, WaitClosed, WaitExpired
+from cuebook.kernel.events import FOR_HOST
+from cuebook.kernel.events import WaitClosed as Closed
 from cuebook.kernel.run import WaitRow
+from cuebook.service.lasting_approvals import Lasts, offered
 from cuebook.service.service import RunView
 from cuebook.surfaces import display
 from cuebook.surfaces.mcp import run_report
@@ -36,6 +39,14 @@ from cuebook.surfaces.mcp.tools.tool import Answer, Call
 from cuebook.surfaces.mcp.untrusted_text import brief
 
 _ANSWER, _REASON = "answer", "reason"
+_LASTING: dict[str, tuple[Lasts, int]] = {
+    "approve for this run": ("run", 1),
+    "approve always": ("always", 1),
+    "approve for this run (wider)": ("run", 2),
+    "approve always (wider)": ("always", 2),
+}
+"""The answers that approve more than the one action, each with how long it lasts and the number of its offer."""
+_HOW_LONG = {"run": "for the rest of this run", "always": "in all runs, until it is revoked"}
 _LONGEST = 8_000
 """Maximum number of characters in a form's message."""
 _EVERY = 0.5
@@ -59,7 +70,7 @@ def round_of(params: CallToolRequestParams) -> Round | None:
     return msgspec.json.decode(params.request_state, type=Round)
 
 
-def askable(ctx: ServerRequestContext[Any, Any], host: Host, caller: Caller, view: RunView) -> list[WaitRow]:
+async def askable(ctx: ServerRequestContext[Any, Any], host: Host, caller: Caller, view: RunView) -> list[WaitRow]:
     """The waits that the user of this client can be asked about now, in full."""
     declared = ctx.session.client_capabilities
     forms = None if declared is None else declared.elicitation
@@ -67,7 +78,10 @@ def askable(ctx: ServerRequestContext[Any, Any], host: Host, caller: Caller, vie
         return []
     if not is_modern(ctx) and not ctx.session.can_send_request:
         return []
-    return [wait for wait in map(host.service.in_full, waits_of(view)) if _may(caller, wait) and _fits(wait)]
+    waits = [wait for wait in map(host.service.in_full, waits_of(view)) if _may(caller, wait) and _fits(wait)]
+    if any(wait.kind != "question" for wait in waits) and await does_steps(host, caller, view.run.id):
+        return [wait for wait in waits if wait.kind == "question"]
+    return waits
 
 
 def _may(caller: Caller, wait: WaitRow) -> bool:
@@ -76,6 +90,19 @@ def _may(caller: Caller, wait: WaitRow) -> bool:
     if wait.details.get("different_person") and wait.owner in (caller.principal.name, caller.person.name):
         return False  # the assistant's user is the person who started it
     return wait.kind in ("approval", "in_doubt") and caller.person_may_decide
+
+
+async def does_steps(host: Host, caller: Caller, run: str) -> bool:
+    """Whether steps of the run were done by this caller, or are being done. The program that shows the form is then the one
+    whose work is to be approved, so its user decides elsewhere.
+    """
+    names = {caller.principal.name, caller.person.name}
+    if any(wait.lease is not None and wait.lease.by in names for wait in await host.service.host_steps.open(run)):
+        return True
+    async for entry in host.service.entries(run):
+        if isinstance(entry.event, Closed) and entry.event.kind == FOR_HOST and entry.event.by in names:
+            return True
+    return False
 
 
 def _fits(wait: WaitRow) -> bool:
@@ -129,7 +156,30 @@ async def _closed(host: Host, wait: str) -> None:
 def _message(wait: WaitRow, wrong: str = "") -> str:
     """The message of a form."""
     preview = [] if wait.kind == "question" else display.preview_lines(wait.details.get("preview", {}))
-    return "\n".join([*([wrong] if wrong else []), wait.prompt, *preview])
+    return "\n".join([*([wrong] if wrong else []), wait.prompt, *preview, *_offer_lines(wait)])
+
+
+def _offer_lines(wait: WaitRow) -> list[str]:
+    """What each answer that lasts would allow, or why the action can only be approved once."""
+    if wait.kind != "approval":
+        return []
+    choices = offered(wait)
+    if not choices:
+        why = wait.details.get("once_only")
+        return [f"It can only be approved once: {why}."] if why else []
+    return [
+        f'"{word}" also allows {_HOW_LONG[lasts]}: {display.patterns_words(choices[number - 1])}'
+        for word, (lasts, number) in _LASTING.items()
+        if number <= len(choices)
+    ]
+
+
+def _decisions(wait: WaitRow) -> dict[str, tuple[str, Lasts, int]]:
+    """The decisions that a person can choose from in a form, each with how long it lasts and the number of its offer."""
+    plain: dict[str, tuple[str, Lasts, int]] = {one: (one, "once", 1) for one in decisions_of(wait)}
+    count = len(offered(wait)) if wait.kind == "approval" else 0
+    lasting = {word: ("approve", lasts, number) for word, (lasts, number) in _LASTING.items() if number <= count}
+    return {**{name: plain.pop(name) for name in ("approve",) if name in plain}, **lasting, **plain}
 
 
 def form_of(caller: Caller, wait: WaitRow, wrong: str = "") -> ElicitRequestFormParams:
@@ -138,7 +188,7 @@ def form_of(caller: Caller, wait: WaitRow, wrong: str = "") -> ElicitRequestForm
         asked: dict[str, Any] = {"input": _text, "confirm": _yes_or_no, "select": _choice}.get(wait.type, _text)(wait)
         properties = {_ANSWER: asked}
     else:
-        decisions = list(decisions_of(wait))
+        decisions = list(_decisions(wait))
         properties = {
             _ANSWER: {"type": "string", "title": "Your decision", "enum": decisions},
             _REASON: {"type": "string", "title": "Reason (recorded with the decision)"},
@@ -178,13 +228,17 @@ async def record_answer(host: Host, caller: Caller, run: str, wait: str, result:
         row = await service.waiting(wait, caller.person)
         if row.run != run or not _may(caller, row):
             return ""
+        if row.kind != "question" and await does_steps(host, caller, run):
+            return ""
         if row.kind == "question":
             await service.answer(row.id, _words(said), caller.person)
         else:
-            decision: Any = str(said)
-            if decision not in decisions_of(row):
-                return f"Invalid decision '{decision[:100]}'."
-            await service.decide(row.id, decision, caller.person, reason=str(content.get(_REASON) or ""))
+            meant = _decisions(row).get(str(said))
+            if meant is None:
+                return f"Invalid decision '{str(said)[:100]}'."
+            decision: Any = meant[0]
+            reason = str(content.get(_REASON) or "")
+            await service.decide(row.id, decision, caller.person, reason=reason, lasts=meant[1], offer=meant[2])
         await host.worker.take(row.run)
     except (AlreadyAnswered, WaitClosed, WaitExpired, NotFound):
         return None
@@ -214,7 +268,7 @@ async def attend(call: Call, run: str, seconds: float | None, now: Round | None 
         left = None if until is None else max(0.0, until - clock())
         row, activity = await follow(host, run, progress, left)
         view = await host.service.view(run, caller.principal)
-        waits = askable(ctx, host, caller, view) if activity == "resting" and row.reason != "timer" else []
+        waits = await askable(ctx, host, caller, view) if activity == "resting" and row.reason != "timer" else []
         waits = [wait for wait in waits if wait.id not in now.left]
         if not waits:
             note = note or ("The person was asked here and did not answer." if now.left else "")

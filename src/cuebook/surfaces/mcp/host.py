@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -45,6 +46,9 @@ class Caller(msgspec.Struct, frozen=True):
     """Whether the person is asked for approvals directly in the client."""
     each: bool = False
     """Whether each playbook is offered as a tool."""
+
+    alone: bool = False
+    """Whether this server has no other caller, as over stdio."""
 
     def may(self, role: Role) -> bool:
         return self.principal.may(role)
@@ -103,6 +107,14 @@ class Host:
     """Set when the server is about to stop: calls that follow a run return, and the run is resumed later."""
     last_reports: LastReports = field(default_factory=LastReports)
     """The state of each run in a caller's last report: a repeated call with `wait_seconds` waits for a change from it."""
+
+    claims: WeakKeyDictionary[Any, dict[str, str]] = field(default_factory=WeakKeyDictionary)
+    """The steps that each connection has taken: its claims by wait."""
+    own_claims: dict[str, str] = field(default_factory=dict)
+    """The same for the only caller, if there is no other."""
+
+    def claims_of(self, caller: Caller, session: Any) -> dict[str, str]:
+        return self.own_claims if caller.alone else self.claims.setdefault(session, {})
 
     @cached_property
     def histories(self) -> Histories:

@@ -78,7 +78,7 @@ async def follow(
 async def activity_of(host: Host, row: RunRow) -> Activity:
     if await _is_resting(host, row):
         return "resting"
-    if await host.worker.is_attended(row.id):
+    if await host.worker.is_attended(row.id) or await host.service.is_left_to_workers(row.id):
         return "running"
     return "interrupted" if await host.worker.can_drive(row.id) else "elsewhere"
 

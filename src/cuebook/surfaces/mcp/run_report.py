@@ -14,9 +14,13 @@ import msgspec
 from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
 
 from cuebook.dialects import registry
+from cuebook.kernel.engine.waits import NEEDS
+from cuebook.kernel.events import FOR_HOST
+from cuebook.kernel.journal import step_at
 from cuebook.kernel.run import Budget, RunRow, StepRow, WaitRow
 from cuebook.service.runs import objects as run_objects
 from cuebook.service.runs.objects import INTERRUPTED
+from cuebook.service.runs.tool_calls import ToolUse, plan_object
 from cuebook.service.service import RunView
 from cuebook.surfaces import display
 from cuebook.surfaces.mcp.host import NOT_DRIVEN, Activity, Caller, Host, state_key
@@ -25,6 +29,8 @@ from cuebook.surfaces.mcp.untrusted_text import ALL, LONGEST, Marking, as_json, 
 
 _MOST_STEPS, _LAST = 300, 20
 """Maximum number of steps in a report, and of notes per step; the latest are shown."""
+_MOST_CALLS, _CALL = 50, 1_000
+"""Maximum number of tool calls in a report, and of characters of their arguments and results."""
 UNTRUSTED = (
     "result",
     "playbook",
@@ -33,6 +39,10 @@ UNTRUSTED = (
     "steps[].reason",
     "variables",
     "notes",
+    "calls[].tool",
+    "calls[].arguments",
+    "calls[].result",
+    "plans",
     "error",
     "elicitation.prompt",
     "elicitation.options",
@@ -156,7 +166,10 @@ async def execution(
     value["approval"] = fitted(approval_object(wait, caller), ALL // 2) if wait is not None and decided else None
     if wait is not None and decided:
         value["link"] = caller.link(row.id, wait.id)
-    value["next"] = next_call(view, host, caller, activity)
+    held_up = await host.worker.waits_for(row.id)
+    if held_up:
+        value["waits_for"] = held_up
+    value["next"] = next_call(view, host, caller, activity, held_up)
     value |= _parts(view, short, include)
     if view.incomplete:
         value["incomplete"] = sorted(view.incomplete)
@@ -206,7 +219,35 @@ def _parts(view: RunView, short: Shortening, include: Collection[str]) -> dict[s
         }
     if "notes" in include and view.notes:
         made["notes"] = {step: [brief(note) for note in notes[-_LAST:]] for step, notes in view.notes.items()}
+    if "calls" in include and view.calls:
+        made["calls"] = [_call_object(call) for call in view.calls[-_MOST_CALLS:]]
+        if len(view.calls) > _MOST_CALLS:
+            made["earlier_calls"] = len(view.calls) - _MOST_CALLS
+    if "calls" in include and view.plans:
+        made["plans"] = [plan_object(plan) for plan in view.plans]
     return made
+
+
+def _call_object(call: ToolUse) -> dict[str, Any]:
+    """A tool call, with the beginning and the end of long arguments and results."""
+    return {
+        "id": call.id,
+        "step": call.step,
+        "tool": call.tool,
+        **({"agent": call.agent, "title": call.title} if call.agent else {}),
+        "arguments": _ends(call.malformed or as_json(call.arguments)),
+        **({"malformed": True} if call.malformed else {}),
+        "status": call.status,
+        "result": _ends(call.result) if call.answered else None,
+        "seconds": call.seconds,
+    }
+
+
+def _ends(text: str) -> str:
+    if len(text) <= _CALL:
+        return text
+    half = _CALL // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half:,} of {len(text):,} characters are left out here]\n{text[-half:]}"
 
 
 def _shows(view: RunView, step: Any, include: Collection[str]) -> bool:
@@ -236,7 +277,7 @@ def elicitation_object(wait: WaitRow) -> dict[str, Any]:
         "prompt": brief(wait.prompt, LONGEST),
         "options": list(wait.options),
         "default": wait.default,
-        "step": wait.place.step,
+        "step": step_at(wait.place),
         "wait_id": wait.id[:SHORT_ID],
         "expires": wait.expires,
     }
@@ -247,7 +288,7 @@ def approval_object(wait: WaitRow, caller: Caller) -> dict[str, Any]:
     return {
         "id": wait.id[:SHORT_ID],
         "kind": wait.kind,
-        "step": wait.place.step,
+        "step": step_at(wait.place),
         "prompt": brief(wait.prompt, LONGEST),
         "preview": wait.details.get("preview", {}),
         "because": list(wait.details.get("rules", [])),
@@ -261,7 +302,7 @@ def decisions_of(wait: WaitRow) -> tuple[str, ...]:
     return ("approve", "deny") if wait.kind == "approval" else ("repeat", "stop")
 
 
-def next_call(view: RunView, host: Host, caller: Caller, activity: Activity) -> dict[str, Any]:
+def next_call(view: RunView, host: Host, caller: Caller, activity: Activity, held_up: str = "") -> dict[str, Any]:
     """The tool to call next, with its arguments and an explanation."""
     row, waits = view.run, waits_of(view)
     run = {"execution_id": row.id}
@@ -272,11 +313,14 @@ def next_call(view: RunView, host: Host, caller: Caller, activity: Activity) -> 
         words = "No process is driving it, and it belongs to another folder or program. A person can continue it there"
         return _next("", {}, f"{words} with `{display.command_line(f'resume {row.id}')}`.")
     if activity == "running" or row.reason == "timer":
-        return _next("get_playbook_execution", {**run, "wait_seconds": 30}, "It continues on its own.")
+        words = f"It waits for {held_up}. Then it continues on its own." if held_up else "It continues on its own."
+        return _next("get_playbook_execution", {**run, "wait_seconds": 30}, words)
     match row.status:
         case "awaiting_approval":
             words = f"Ask the person to decide at the link, then check again: {caller.link(row.id, waits[0].id if waits else '')}"
             return _next("get_playbook_execution", {**run, "wait_seconds": 30}, words)
+        case "awaiting_input" if row.reason == FOR_HOST:
+            return _next("next_step", run, "Take the next step and do it yourself.")
         case "awaiting_input":
             asked = {"wait_id": waits[0].id[:SHORT_ID]} if len(waits) > 1 else {}
             words = "Ask the person, and pass on what they say."
@@ -292,6 +336,9 @@ def next_call(view: RunView, host: Host, caller: Caller, activity: Activity) -> 
             missing = next((brief(wait.prompt) for wait in waits if wait.kind == "secret"), "")
             words = f"Tell the person which secret is missing, and resume the execution once it is set: {missing}"
             return _next("resume_playbook_execution", run, words)
+        case "paused" if row.reason == NEEDS:
+            words = f"It continues on its own as soon as a worker offers {' and '.join(row.needs)}."
+            return _next("get_playbook_execution", {**run, "wait_seconds": 30}, words)
         case "paused":
             return _next("resume_playbook_execution", run, "It continues with the next step.")
         case "failed" | "cancelled" | "expired" if row.step:
@@ -332,7 +379,8 @@ def _is_result(output: str, result: Any) -> bool:
 
 def _lines(view: RunView, value: Mapping[str, Any], marking: Marking, activity: Activity) -> Iterator[str]:
     row = view.run
-    status = display.status_of(row, view.waits, interrupted=activity in NOT_DRIVEN)
+    held_up = value.get("waits_for", "")
+    status = display.status_of(row, view.waits, interrupted=activity in NOT_DRIVEN, waits_for=held_up)
     yield f"Execution {row.id}: {status}, {display.steps_words(row)}."
     if value.get("note"):
         yield str(value["note"])
@@ -344,6 +392,16 @@ def _lines(view: RunView, value: Mapping[str, Any], marking: Marking, activity: 
             yield marking.data(brief(step.reason))
         if (output := _output_in(value, step)) and not _is_result(output, value["result"]):
             yield f"Its output:\n{marking.data(brief(output, _SHOWN))}"
+    for call in value.get("calls", ()):
+        spent = "" if call["seconds"] is None else f" in {display.duration(call['seconds'])}"
+        kind = "Arguments (not a JSON object)" if call.get("malformed") else "Arguments"
+        yield f"Tool call in step {one_line(call['step'])}: {one_line(call['tool'])}, {call['status']}{spent}."
+        yield f"{kind}:\n{marking.data(call['arguments'])}"
+        if call["result"] is not None:
+            yield f"Result:\n{marking.data(call['result'])}"
+    for plan in value.get("plans", ()):
+        items = "\n".join(f"{item['status']}: {item['text']}" for item in plan["items"])
+        yield f"Plan of step {one_line(plan['step'])}:\n{marking.data(items)}"
     if value.get("variables"):
         named = (f"{name} = {brief(_as_text(one), _BRIEF)}" for name, one in value["variables"].items())
         yield f"Variables:\n{marking.data(chr(10).join(named))}"

@@ -40,6 +40,7 @@ def caller_here(address: str, *, decides: bool, approves_here: bool, each: bool)
             decides=decides,
             approves_here=approves_here,
             each=each,
+            alone=True,
         )
 
     return caller

@@ -19,7 +19,7 @@ from cuebook.dialects.findings import Finding, InvalidPlaybook, Problem
 from cuebook.dialects.playbook import Playbook, read
 from cuebook.kernel.engine.engine import Observer
 from cuebook.kernel.errors import BadInput, CuebookError
-from cuebook.kernel.run import Budget
+from cuebook.kernel.run import Budget, Effort
 from cuebook.performers.files.neighbours import instead_of, reader
 from cuebook.performers.models.model import Model
 from cuebook.performers.tools.functions import python_tool as tool
@@ -115,6 +115,7 @@ def run(
     store: Where = None,
     max_tokens: int | None = None,
     temperature: float | None = None,
+    effort: Effort | None = None,
     budget: Budget | None = None,
     options: Mapping[str, Any] | None = None,
     call: str | None = None,
@@ -126,14 +127,15 @@ def run(
 ) -> Result:
     """Run a playbook until it ends or waits for a person.
 
-    - `model`: `provider/model`, `local`, or a model object; by default the configured model.
+    - `model`: `provider/model`, `local`, a chain such as `openai/gpt-5, then local`, or a model object; by default the
+      configured model. `effort`: how much it reasons (`low`, `medium` or `high`).
     - `answers`: answers to the run's questions, by step label. `unattended`: nobody is present, so questions take their
       defaults and breakpoints are skipped.
     - `tools`: Python functions that the playbook calls with `@tool(python, name)`. They go through the gate like all tools: unless a
       tool only reads (`tool(f, reads_only=True)`) or a policy allows it, it waits for an approval.
     - `store`: the file or store for the run; by default the configured one, which the command line also uses.
-    - `options`: `strict` (a warning fails the run), `stop_on_no` (answering a confirmation with no stops the run), and the
-      dialect's own options.
+    - `options`: `strict` (a warning fails the run), `stop_on_no` (answering a confirmation with no stops the run), `worktree`
+      (the run works in a git worktree of its own), and the dialect's own options.
     - `call`: the playbook to call, as in `Rate(x=3)`, for a dialect whose files may contain several.
     - `answer`: called with each question of the run (a `Wait`, whose `prompt` is the last message). It returns the answer, or
       None to leave the question open. It may be a coroutine.
@@ -155,6 +157,7 @@ def run(
         store=store,
         max_tokens=max_tokens,
         temperature=temperature,
+        effort=effort,
         budget=budget,
         options=options,
         call=call,
@@ -179,6 +182,7 @@ async def arun(
     store: Where = None,
     max_tokens: int | None = None,
     temperature: float | None = None,
+    effort: Effort | None = None,
     budget: Budget | None = None,
     options: Mapping[str, Any] | None = None,
     call: str | None = None,
@@ -191,7 +195,7 @@ async def arun(
     """The async version of `run`."""
     book = playbook_of(playbook)
     folder = book.path.absolute().parent if book.path is not None else None
-    flags: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
+    flags: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "effort": effort}
     watches: list[Watch[Any]] = [] if on_published is None else [Watch("on_published", on_published, published)]
     watches += [] if on_say is None else [Watch("on_say", on_say, said)]
     check_callable(answer=answer, decide=decide, on_event=on_event, on_published=on_published, on_say=on_say)

@@ -17,18 +17,20 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import WAITING, Warned
 from cuebook.kernel.journal import without_void
 from cuebook.kernel.ports import Store
-from cuebook.kernel.run import WaitRow
+from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.performers.models.model import Model
 from cuebook.performers.tools.functions import python_tool as tool
 from cuebook.performers.tools.toolbox import Tool
 from cuebook.service.audit.export import Audited
 from cuebook.service.runs import objects as run_objects
-from cuebook.service.service import RunView, Service
+from cuebook.service.service import Principal, RunView, Service
+from cuebook.service.stream import Follower
 from cuebook.surfaces.python.watch import Left, Published, Watch, harmless, left_by
 from cuebook.wiring.wiring import Wiring
 
 if TYPE_CHECKING:
     from cuebook.dialects.presentation.projection import ProgramRun
+    from cuebook.service.host_steps import HostStep
 
 T = TypeVar("T")
 
@@ -178,6 +180,33 @@ class Result:
             self.run, lambda service: service.decide(one, decision, reason=reason, outcome=outcome)
         )
 
+    async def anext_step(self, claim: str = "") -> HostStep:
+        """Take the next step of a run with the model `host`, to do it yourself; with a claim, see it again and keep it."""
+        async with self._session.opened() as (service, _):
+            return await service.host_steps.take(await service.get(self.run), Principal(), claim)
+
+    async def acomplete_step(self, claim: str, result: Any) -> Result:
+        """Complete the step with its result and continue. Raises `BadInput` with the reason if the result is refused."""
+
+        async def complete(service: Service) -> None:
+            done = await service.host_steps.complete(await service.get(self.run), claim, result, Principal())
+            if done.refused and done.left:
+                raise BadInput(
+                    f"The result was refused: {done.refused}.", fix="Correct it and complete the step again."
+                )
+
+        return await self._session.continued(self.run, complete)
+
+    async def acall_step_tool(self, claim: str, tool: str, arguments: Mapping[str, Any] | None = None) -> Result:
+        """Call one of the step's tools and continue; the next step has its result in `results`. Raises `BadInput` if the
+        step may not use the tool.
+        """
+
+        async def call(service: Service) -> None:
+            await service.host_steps.call(await service.get(self.run), claim, tool, arguments or {}, Principal())
+
+        return await self._session.continued(self.run, call)
+
     async def aretry(self, *, whole_step: bool = False) -> Result:
         """Retry a failed run where it failed."""
         return await self._session.continued(self.run, lambda service: service.retry(self.run, whole_step=whole_step))
@@ -207,6 +236,20 @@ class Result:
     def audit(self) -> Audited:
         """The evidence of the run: actions, approvals and results, with a check of its journal."""
         return finished(self.aaudit(), "aaudit")
+
+    def next_step(self, claim: str = "") -> HostStep:
+        """Take the next step of a run with the model `host`, to do it yourself; with a claim, see it again and keep it."""
+        return finished(self.anext_step(claim), "anext_step")
+
+    def complete_step(self, claim: str, result: Any) -> Result:
+        """Complete the step with its result and continue. Raises `BadInput` with the reason if the result is refused."""
+        return finished(self.acomplete_step(claim, result), "acomplete_step")
+
+    def call_step_tool(self, claim: str, tool: str, arguments: Mapping[str, Any] | None = None) -> Result:
+        """Call one of the step's tools and continue; the next step has its result in `results`. Raises `BadInput` if the
+        step may not use the tool.
+        """
+        return finished(self.acall_step_tool(claim, tool, arguments), "acall_step_tool")
 
     def answer(self, value: str, wait: str | None = None) -> Result:
         """Answer the open question and continue. Raises `BadInput` for an invalid value."""
@@ -297,8 +340,9 @@ class Session:
     async def opened(self, programs: Programs | None = None) -> AsyncIterator[tuple[Service, Wiring]]:
         config = load_config({name: value for name, value in self._flags.items() if value is not None})
         wiring = Wiring(config, models=self._models, tools=self._tools, store=self._store)
+        await wiring.connect()
         service = wiring.service(programs=programs)
-        if self._on_event is not None:
+        if self._on_event is not None and service.dispatcher is None:
             service.observe(self._on_event)
         try:
             yield service, wiring
@@ -310,10 +354,20 @@ class Session:
             run = await begin(service, wiring)
             for watch in self._watches:
                 await watch.follow(service, run)
-            row = await service.drive(run)
+            drive = service.drive if service.dispatcher is None else self._follower(service, run)
+            row = await drive(run)
             while row.status in WAITING and await self._acted(service, run):
-                row = await service.drive(run)
+                row = await drive(run)
             return await self.result(service, run)
+
+    def _follower(self, service: Service, run: str) -> Callable[[str], Awaitable[RunRow]]:
+        """Follows the worker that drives the run, and passes on its events."""
+        follower = Follower(service.stream, run, self._on_event or (lambda event: None), 0)
+
+        async def drive(run: str) -> RunRow:
+            return await follower.follow(service.drive(run))
+
+        return drive
 
     async def _acted(self, service: Service, run: str) -> bool:
         """Pass open waits to the caller's `decide` and `answer` functions. Returns whether anything was decided or answered."""
@@ -376,7 +430,8 @@ def _result(view: RunView, waits: tuple[Wait, ...], warnings: tuple[str, ...], l
     row, totals, counts = view.run, view.run.totals, run_objects.steps_object(view.run)
     outputs = {label: str(text) for label, text in view.outputs.items()}
     artifact = None if view.artifact is None else Artifact(str(view.artifact.content), view.artifact.type)
-    last = next(reversed(outputs.values())) if outputs else None
+    output = run_objects.last_output(view)
+    last = None if output is None else str(output)
     return Result(
         run=row.id,
         status=row.status,

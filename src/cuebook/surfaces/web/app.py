@@ -17,8 +17,8 @@ from starlette.routing import Route
 from cuebook.kernel.errors import StoreError
 from cuebook.service.playbooks.history import Histories
 from cuebook.service.playbooks.library import Library
+from cuebook.service.readiness import Readiness
 from cuebook.service.service import Service
-from cuebook.service.worker import Worker
 from cuebook.surfaces.mcp.http import Mounted
 from cuebook.surfaces.web import problems
 from cuebook.surfaces.web.api import library as catalog
@@ -42,11 +42,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/inbox", "GET", pages.inbox, "viewer", "page"),
     Endpoint("/waits/{id}", "GET", pages.wait, "viewer", "page"),
     Endpoint("/settings/connections", "GET", pages.connections, "viewer", "page"),
+    Endpoint("/settings/overrides", "GET", pages.overrides, "viewer", "page"),
     Endpoint("/sign-in", "GET", pages.sign_in, "anyone", "page"),
     Endpoint("/sign-in", "POST", pages.take_token, "anyone", "form"),
     Endpoint("/sign-out", "POST", pages.sign_out, "anyone", "form"),
     Endpoint("/static/{name}", "GET", static.static, "anyone", "static"),
     Endpoint("/healthz", "GET", static.healthz, "anyone", "json"),
+    Endpoint("/readyz", "GET", static.readyz, "anyone", "json"),
     Endpoint("/api/openapi.yaml", "GET", static.openapi, "anyone", "static"),
     Endpoint("/api/playbooks", "GET", catalog.playbooks, "viewer", "json"),
     Endpoint("/api/playbooks/{id}", "GET", catalog.playbook, "viewer", "json"),
@@ -70,6 +72,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/api/waits/{id}", "GET", runs.wait, "viewer", "json"),
     Endpoint("/api/waits/{id}/answer", "POST", runs.answer_wait, "runner", "json"),
     Endpoint("/api/waits/{id}/decide", "POST", runs.decide_wait, "approver", "json"),
+    Endpoint("/api/overrides", "GET", runs.overrides, "viewer", "json"),
+    Endpoint("/api/overrides/{id}", "DELETE", runs.revoke_override, "approver", "json"),
     Endpoint("/api/connections", "GET", catalog.connections, "viewer", "json"),
     Endpoint("/api/connections/{provider}/key", "PUT", catalog.set_key, "admin", "json"),
     Endpoint("/api/connections/{provider}/key", "DELETE", catalog.remove_key, "admin", "json"),
@@ -78,11 +82,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 """All endpoints of the app. Tests check each of them, and compare the table with openapi.yaml."""
 
 
-def make_site(
-    wiring: Wiring, service: Service, *, folders: Iterable[Path] = (), serve_token: str = "", at_once: int = 20
-) -> Site:
+def make_site(wiring: Wiring, service: Service, *, folders: Iterable[Path] = (), serve_token: str = "") -> Site:
     library = Library(folders)
-    worker = Worker(service, wiring.factory.workspace.path, at_once=at_once)
+    worker = wiring.worker(service)
     return Site(
         wiring=wiring,
         service=service,
@@ -91,6 +93,7 @@ def make_site(
         sessions=Sessions(service, serve_token),
         worker=worker,
         runtime=wiring.runtime(service, library.stored, worker),
+        readiness=Readiness(service),
     )
 
 

@@ -152,15 +152,18 @@ async def serve(
     *,
     names: Iterable[str] = (),
     on_ready: Callable[[str], Any] = lambda address: None,
+    on_drain: Callable[[], Any] = lambda: None,
+    drain: float = 0,
 ) -> int:
-    """Serve until a signal arrives, and return the exit code."""
+    """Serve until a signal arrives, and return the exit code. On SIGTERM, effects have up to `drain` seconds to finish."""
     bounds = bounds_for(raise_descriptor_limit())
     server = make_server(site, host, listening.getsockname()[1], names, on_ready, bounds)
-    received = _handle_signals(server)
+    stopping = _Stopping(server, site, drain, on_drain)
     await server.serve(sockets=[listening])
+    await stopping.finished()
     if not server.started:
         raise BadInput("The server could not start; its log says why.")
-    return 130 if signal.SIGINT in received else 0
+    return 130 if signal.SIGINT in stopping.received else 0
 
 
 def start_link(site: Site, host: str, port: int) -> str:
@@ -168,15 +171,33 @@ def start_link(site: Site, host: str, port: int) -> str:
     return f"http://{named}:{port}/sign-in?start={site.sessions.new_start()}"
 
 
-def _handle_signals(server: Server) -> list[int]:
-    """Stop the server on signals. The list returned collects the signals received."""
-    received: list[int] = []
+class _Stopping:
+    """Stops the server on signals: at once on Ctrl-C and on a second signal, and after handing over its runs on SIGTERM."""
 
-    def handle(number: int) -> None:
-        received.append(number)
-        server.stop()
+    def __init__(self, server: Server, site: Site, drain: float, on_drain: Callable[[], Any]) -> None:
+        self._server, self._site, self._drain, self._on_drain = server, site, drain, on_drain
+        self._draining: asyncio.Task[None] | None = None
+        self.received: list[int] = []
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._handle, number)
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, handle, number)
-    return received
+    def _handle(self, number: int) -> None:
+        self.received.append(number)
+        self._site.readiness.drain()
+        if number == signal.SIGTERM and len(self.received) == 1 and self._server.started:
+            self._draining = asyncio.create_task(self._hand_over())
+        else:
+            self._server.stop()
+
+    async def _hand_over(self) -> None:
+        """Hand over the runs while requests are still answered: a load balancer may need a moment to send them elsewhere."""
+        if self._site.worker.is_driving:
+            self._on_drain()
+        await self._site.worker.drain(self._drain)
+        if not self._server.should_exit:
+            self._server.stop()
+
+    async def finished(self) -> None:
+        if self._draining is not None:
+            await self._draining

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from cuebook.service.contract.runtime import Runtime
 from cuebook.service.playbooks.history import Histories
 from cuebook.service.playbooks.library import Library
+from cuebook.service.readiness import Readiness
 from cuebook.service.service import Principal, Service
 from cuebook.service.worker import Worker
 from cuebook.surfaces.web.auth.sessions import Sessions
@@ -35,6 +36,7 @@ class Site:
     sessions: Sessions
     worker: Worker
     runtime: Runtime
+    readiness: Readiness
     faces: Faces = field(default_factory=Faces)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the server is about to stop, which ends the streams."""

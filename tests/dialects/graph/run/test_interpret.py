@@ -16,11 +16,12 @@ from cuebook.dialects.playbook import Playbook
 from cuebook.gate.roles import NotAllowed, Principal
 from cuebook.gate.sandbox import choose
 from cuebook.kernel.context import Text, ToolCall
-from cuebook.kernel.effects import AskModel, CallTool, ReadSource
+from cuebook.kernel.effects import All, AskModel, CallTool, ReadSource
 from cuebook.kernel.events import Warned
 from cuebook.kernel.outcomes import Failed, Source
 from cuebook.kernel.ports import Call, Store
 from cuebook.kernel.run import Settings
+from cuebook.kernel.tool_names import BUILT_IN, FIRST_BUILT_IN
 from cuebook.performers.agent_tools import agent_tools
 from cuebook.performers.commands import CommandPerformer
 from cuebook.performers.tools.toolbox import Toolbox
@@ -177,7 +178,9 @@ async def test_triage_runs_to_its_end(store: Store) -> None:
         "linear_search_issues", "linear_create_issue",
     ]  # fmt: skip
     (gather,) = harness.asked("run", "gather")
-    assert gather.tools == ["Read", "Bash", "WebFetch", "WebSearch", "github_search_issues", "linear_search_issues"]
+    assert gather.tools == [
+        "Read", "Bash", "WebFetch", "WebSearch", "github_search_issues", "linear_search_issues", "Task",
+    ]  # fmt: skip
     assert "## Skill: Linear" in gather.prompt
     assert "WebFetch" not in harness.asked("run", "implement")[0].tools
     route = harness.asked("route", "investigate")[0].context
@@ -325,6 +328,34 @@ async def test_a_model_that_does_not_support_tools_continues_without_them(store:
     assert row.status == "completed"
     warned = [entry.event.code for entry in await harness.entries(row.id) if isinstance(entry.event, Warned)]
     assert warned == ["tools_unsupported"], "it is found out once"
+
+
+async def test_tools_that_need_another_tool_are_not_offered_without_it(store: Store) -> None:
+    texts = {f"tools:{name}": tool(name) for name in BUILT_IN}
+    harness = GraphHarness(store, texts=texts)
+    every = {"disallowed_tools": list(FIRST_BUILT_IN)}
+    row = await harness.run(flow("a", "b", "c", nodes={"b": {"disallowed_tools": ["Bash"]}, "c": every}))
+    assert row.status == "completed"
+    assert harness.asked("run", "a")[0].tools == [*BUILT_IN, "Task"]
+    assert set(BUILT_IN) - set(harness.asked("run", "b")[0].tools) == {"Bash", "BashOutput", "KillBash"}
+    assert harness.asked("run", "c")[0].tools == [], "a plan alone is of no use"
+
+
+async def test_a_run_of_the_first_version_reads_the_tools_of_that_version(store: Store) -> None:
+    texts = {f"tools:{name}": tool(name) for name in BUILT_IN}
+    harness = GraphHarness(store, texts=texts)
+    playbook = Playbook.from_text(flow("a"), "flow.json")
+    program = playbook.dialect.start(playbook.document, {}, 1, {})(None)
+    asked: list[str] = []
+    sent: Any = None
+    while not asked:
+        effect = program.send(sent)
+        sent = None
+        if isinstance(effect, All):
+            asked = [branch.source for branch in effect.branches if isinstance(branch, ReadSource)]
+    assert asked == [f"tools:{name}" for name in FIRST_BUILT_IN]
+    row = await harness.run(flow("a"))
+    assert (row.status, row.interpreter) == ("completed", 2)
 
 
 async def test_a_node_that_needs_tools_fails_without_them(store: Store) -> None:

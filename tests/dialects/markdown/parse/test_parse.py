@@ -649,3 +649,9 @@ def test_a_playbook_is_recognised_by_its_name_or_its_headings() -> None:
 def test_a_text_that_no_dialect_recognises_is_refused() -> None:
     with pytest.raises(BadInput, match=r"tea\.yaml: this is not a playbook"):
         detect("steps:\n", "tea.yaml")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_lone_surrogate_is_reported_on_its_line_whatever_ends_a_line(end: str) -> None:
+    (problem,) = read(end.join(["# Tea", "", "Serve \ud800."])).errors
+    assert problem.line == 3

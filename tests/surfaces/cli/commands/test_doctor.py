@@ -89,6 +89,8 @@ def test_python_tools_are_listed_with_whether_they_load(cli: CommandLine) -> Non
         ("LIMITS_REPLY", "", "8 MiB"),
         ("LIMITS_MEMORY", "1000001", "1,000,001 bytes"),
         ("LIMITS_OUTPUT", "", "32 KiB"),
+        ("LIMITS_TENANT_RUNS", "", "none"),
+        ("LIMITS_TENANT_RUNS", "5", "5"),
         ("PASS_ENV", "", "none"),
         ("PASS_ENV", "LANG,EDITOR", "LANG, EDITOR"),
     ],
@@ -98,6 +100,16 @@ def test_values_are_shown_as_a_person_would_say_them(cli: CommandLine, name: str
     setting = name.lower().replace("limits_", "limits.")
     line = next(line for line in cli.call("doctor").out.splitlines() if line.strip().startswith(f"{setting} "))
     assert line.strip().removeprefix(setting).strip().startswith(f"{shown}  ")
+
+
+def test_the_limits_of_providers_are_shown(cli: CommandLine) -> None:
+    with cli.config.open("a") as file:
+        file.write("at_once = 8\nrequests_per_minute = 500\n")
+    line = next(line for line in cli.call("doctor").out.splitlines() if line.startswith("  test "))
+    assert line.endswith("needs no key; at most 8 calls at once, at most 500 calls a minute")
+    found = {one["name"]: one for one in cli.call("doctor", "--json").object["providers"]}
+    assert (found["test"]["at_once"], found["test"]["requests_per_minute"]) == (8, 500)
+    assert (found["openai"]["at_once"], found["openai"]["requests_per_minute"]) == (None, None)
 
 
 def test_a_store_in_the_workspace_is_reported(cli: CommandLine) -> None:
@@ -111,3 +123,16 @@ def test_a_user_with_a_reserved_name_is_reported(cli: CommandLine) -> None:
         store.execute("UPDATE kept SET name = 'local' WHERE kind = 'user'")
     store.close()
     assert "`cuebook users remove local`" in cli.call("doctor").out
+
+
+def test_coding_agents_are_listed_with_their_program_or_what_is_missing(cli: CommandLine) -> None:
+    (cli.home / "bin").mkdir()
+    program = cli.home / "bin" / "opencode"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    cli.environ["PATH"] = f"{cli.home / 'bin'}:/usr/bin:/bin"
+    found = cli.call("doctor", "--json").object["agents"]
+    by_name = {one["name"]: one for one in found}
+    assert (by_name["opencode"]["program"], by_name["opencode"]["problem"]) == (str(program), "")
+    assert "npm install -g @zed-industries/codex-acp" in by_name["codex"]["problem"]
+    assert f"agent     opencode: {program}" in cli.call("doctor").out

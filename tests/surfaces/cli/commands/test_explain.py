@@ -54,6 +54,31 @@ def test_explain_shows_the_order_the_branches_and_the_questions(cli: CommandLine
     assert (server.requests, cli.files()) == ([], before)
 
 
+PUSHING = """\
+# Publish
+
+## STEP 1: Look
+
+@tool(builtin, Bash, {"command": "git log", "read_only": true})
+
+## STEP 2: Push
+
+@tool(builtin, Bash, {"command": "git push", "network": ["github.com", "example.com:8443"]})
+"""
+
+
+def test_explain_shows_the_hosts_that_a_command_may_reach_and_what_only_reads(cli: CommandLine) -> None:
+    cli.write("publish.md", PUSHING)
+    ran = cli.call("explain", "publish.md")
+    assert (ran.code, ran.err) == (0, "")
+    assert "  allow command bash -c 'git log' (step 1): a command that only reads is allowed (default)\n" in ran.out
+    assert "  ask   command bash -c 'git push' (step 2): " in ran.out
+    assert "  ask   egress CONNECT https://github.com/ (step 2): reaching a host needs approval (default)\n" in ran.out
+    assert "  ask   egress CONNECT https://example.com:8443/ (step 2): " in ran.out
+    assert "  host  github.com (tool Bash)\n" in ran.out
+    assert cli.call("validate", "publish.md").code == 0
+
+
 def test_explain_as_json(cli: CommandLine) -> None:
     cli.write("triage.md", TRIAGE)
     made = cli.call("explain", "triage.md", "--depth", "quick", "--json").object

@@ -485,3 +485,14 @@ def test_what_validate_calls_an_error_a_run_warns_of(cli: CommandLine, server: M
 
 def run_of(ran: Ran) -> str:
     return ran.err.partition("(run ")[2].partition(",")[0]
+
+
+def test_a_detached_run_is_left_to_a_worker(cli: CommandLine) -> None:
+    cli.write("note.md", "# Note\n\n## STEP 1: Write\n\nWrite a note.\n")
+    ran = cli.call("run", "note.md", "--detach")
+    assert ran.code == 0, ran.err
+    run = ran.out.strip()
+    assert f"cuebook events {run} --follow" in ran.err
+    shown = cli.call("show", run, "--json").object
+    assert (shown["status"], shown["steps"]) == ("pending", [])
+    assert cli.call("run", "note.md", "--detach", "--json").object["status"] == "pending"

@@ -223,6 +223,9 @@ def test_a_store_of_an_older_version_is_brought_up_to_date(cli: CommandLine, run
         DROP INDEX waits_open;
         ALTER TABLE waits DROP COLUMN kind;
         CREATE INDEX waits_open ON waits (tenant, opened) WHERE state = 'open';
+        ALTER TABLE runs DROP COLUMN workspace;
+        ALTER TABLE runs DROP COLUMN needs;
+        DROP TABLE slots;
         UPDATE runs SET totals = json_remove(totals, '$.completed');
         UPDATE steps SET body = json_remove(body, '$.counted');
         PRAGMA user_version = 2;

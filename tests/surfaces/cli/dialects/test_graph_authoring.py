@@ -98,8 +98,9 @@ def test_explain_shows_nodes_skills_and_bounds(bare_cli: CommandLine) -> None:
     made = bare_cli.call("explain", "skills.yml", "--json").object
     assert made["skills"] == {"github": "not configured: GITHUB_TOKEN is not set", "githb": "unknown"}
     assert [node["decides"] for node in made["nodes"]] == [True, False, False]
-    # Two visits at most: 50 turns each, or 3 where replies are asked for again, and the way on may be asked for twice.
-    assert (made["bound"]["visits"], made["bound"]["calls"], made["bound"]["calls_without_tools"]) == (2, 102, 8)
+    # Two visits at most: 50 turns each, 8 summaries, a closing turn and 50 calls of sub-agents, or 3 where replies are asked
+    # for again, and the way on may be asked for twice.
+    assert (made["bound"]["visits"], made["bound"]["calls"], made["bound"]["calls_without_tools"]) == (2, 220, 8)
     touched = {(one["kind"], one["target"]): one["decision"] for one in made["touches"]}
     assert touched["tool", "Write"] == "ask"
     assert touched["tool", "Read"] == "allow"
@@ -375,3 +376,58 @@ def test_a_test_of_a_workflow_can_fail(bare_cli: CommandLine, change: tuple[str,
     ran = bare_cli.call("test", "sort.test.yaml", "--json")
     assert ran.code == 1
     assert about in [one["about"] for one in ran.object["cases"][0]["failures"]]
+
+
+# --- edges that are taken at once ---
+
+REVIEW = """\
+id: review
+name: Review
+entry: fetch
+nodes:
+  fetch: {name: Fetch, instruction: Fetch it.}
+  style: {name: Style, instruction: Look at the style.}
+  tests: {name: Tests, instruction: Look at the tests.}
+  post: {name: Post, instruction: Sum it up.}
+edges:
+  - {from: fetch, to: style}
+  - {from: fetch, to: tests}
+  - {from: style, to: post}
+  - {from: tests, to: post}
+"""
+
+
+def test_parallel_edges_are_explained_drawn_and_run(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("review.yml", REVIEW)
+    (finding,) = cli.call("validate", "review.yml", "--json").object["files"][0]["findings"]
+    assert (finding["code"], finding["severity"], finding["line"]) == ("AMBIGUOUS_EDGES", "error", 11)
+    for words in ("--parallel", "join at 'post'", "x_cuebook.fan_out"):
+        assert words in finding["fix"]
+    for command in (("run",), ("run", "--dry-run"), ("explain",)):
+        refused = cli.call(command[0], "review.yml", *command[1:])
+        assert refused.code != 0
+        assert "run with --parallel" in refused.err
+    assert server.requests == []
+    assert "at once style, tests; then post" in cli.call("explain", "review.yml", "--parallel").out
+    made = cli.call("explain", "review.yml", "--parallel", "--json").object
+    assert made["nodes"][0]["parallel"] == {"to": ["style", "tests"], "join": "post"}
+    assert made["bound"]["visits"] == 4
+    assert "at once style, tests; then post" in cli.call("run", "review.yml", "--parallel", "--dry-run").out
+    drawn = cli.call("graph", "review.yml").out
+    assert '    n1 ==>|"at once"| n2\n    n1 ==>|"at once"| n3\n    n2 ==> n4\n    n3 ==> n4\n' in drawn
+    ran = cli.call("run", "review.yml", "--parallel", "--json")
+    assert ran.code == 0, ran.err
+    trace = cli.call("show", ran.object["run"], "--trace").object["trace"]
+    assert [step["node"] for step in trace["steps"]] == ["fetch", "style", "tests", "post"]
+    assert "parallel branches begin" in cli.call("show", ran.object["run"]).out
+
+
+def test_a_workflow_that_takes_edges_at_once_is_valid(bare_cli: CommandLine) -> None:
+    bare_cli.write("review.yml", REVIEW + "x_cuebook: {parallel: true}\n")
+    ran = bare_cli.call("validate", "--strict", "review.yml")
+    assert ran.code == 0
+    assert "After 'fetch': at once style, tests; then post." in ran.out
+    assert bare_cli.call("run", "review.yml", "--strict-spec").code == 2
+    replies = "replies: {fetch: A, style: B, tests: C, post: D}"
+    bare_cli.write("review.test.yaml", f"- name: both\n  {replies}\n  expect: {{path: [fetch, style, tests, post]}}\n")
+    assert bare_cli.call("test", "review.yml").code == 0

@@ -100,6 +100,40 @@ def test_changes_to_a_run_that_was_interrupted_are_refused(cli: CommandLine, ser
     assert (ran.code, f"Run {run} is not paused" in ran.err) == (2, True)
 
 
+def test_a_run_of_a_tenant_at_its_limit_says_that_it_waits_and_continues(cli: CommandLine, server: ModelServer) -> None:
+    cli.environ["CUEBOOK_LIMITS_TENANT_RUNS"] = "1"
+    server.hold_at = 1
+    first = cli.begin("run", "tea.md")
+    assert server.holding.wait(30)
+    second = cli.begin("run", "tea.md")
+    assert second.stderr is not None
+    assert second.stderr.readline().startswith("Tea (run ")
+    assert second.stderr.readline() == "cuebook: waits: 1 of 1 runs of tenant local are being driven.\n"
+    assert len(server.requests) == 1
+    server.release()
+    ran = finished(second)
+    assert (finished(first).code, ran.code) == (0, 0)
+    assert "status: completed" in ran.err
+    assert "waits" not in ran.err
+
+
+def test_a_call_to_a_provider_at_its_limit_says_that_it_waits(cli: CommandLine, server: ModelServer) -> None:
+    with cli.config.open("a") as file:
+        file.write("at_once = 1\n")
+    server.hold_at = 1
+    first = cli.begin("run", "tea.md")
+    assert server.holding.wait(30)
+    second = cli.begin("run", "tea.md")
+    assert second.stderr is not None
+    lines = [second.stderr.readline() for _ in range(3)]
+    assert lines[1:] == ["step 1: Choose\n", "  waits: 1 of 1 calls to test are under way\n"]
+    assert len(server.requests) == 1
+    server.release()
+    assert (finished(first).code, finished(second).code) == (0, 0)
+    assert len(server.requests) == 6
+    assert server.most_under_way == 1
+
+
 def test_another_process_cancels_a_run_that_is_driven(cli: CommandLine, server: ModelServer) -> None:
     server.hold_at = 2
     first = cli.begin("run", "tea.md", "--json")

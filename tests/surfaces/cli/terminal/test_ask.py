@@ -413,11 +413,11 @@ def tooled(cli: CommandLine) -> CommandLine:
 
 def test_an_approval_is_shown_in_full_and_given(tooled: CommandLine) -> None:
     with TerminalSession(tooled, "run", "tool.md") as terminal:
-        seen = terminal.until('approve, deny, or "later" (a reason may follow):')
+        seen = terminal.until('approve, run, always, deny, or "later" (a reason may follow):')
         assert "everything" in seen
         assert "digest:" in seen
         terminal.type("\n")
-        terminal.until('Expected "approve", "deny" or "later".')
+        terminal.until('Expected "approve", "run", "always", "deny" or "later".')
         assert not (tooled.home / "trace").exists()
         terminal.type("approve looks fine\n")
         assert terminal.ended() == 0
@@ -428,7 +428,7 @@ def test_an_approval_is_shown_in_full_and_given(tooled: CommandLine) -> None:
 @pytest.mark.parametrize(("word", "code"), [("deny\n", 5), ("later\n", 3), (CTRL_D, 3)])
 def test_what_is_not_approved_does_not_happen(tooled: CommandLine, word: str, code: int) -> None:
     with TerminalSession(tooled, "run", "tool.md") as terminal:
-        terminal.until("approve, deny, or")
+        terminal.until("always, deny, or")
         terminal.type(word)
         assert terminal.ended() == code
     assert not (tooled.home / "trace").exists()
@@ -436,7 +436,7 @@ def test_what_is_not_approved_does_not_happen(tooled: CommandLine, word: str, co
 
 def test_what_is_in_doubt_is_asked_when_the_run_is_taken_up_again(tooled: CommandLine) -> None:
     with TerminalSession(tooled, "run", "tool.md", DIE="1") as terminal:
-        terminal.until("approve, deny, or")
+        terminal.until("always, deny, or")
         terminal.type("a\n")
         assert terminal.ended() == 9
     assert (tooled.home / "trace").read_text() == "everything"

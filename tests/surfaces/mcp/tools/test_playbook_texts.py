@@ -21,6 +21,9 @@ from tests.surfaces.mcp.clients import McpClient, inside, over_stdio
 from tests.surfaces.mcp.conftest import Connect
 
 NAMES = {
+    "next_step",
+    "complete_step",
+    "call_step_tool",
     "list_playbooks",
     "execute_playbook",
     "resume_playbook_execution",
@@ -131,6 +134,8 @@ async def test_an_explanation_reads_no_file_and_starts_no_server(cli: CommandLin
         decisions = {one["target"]: one["decision"] for one in result.structured_content["touches"]}
         assert decisions["clerk.find"] == "ask"
         assert "read:private.txt" in decisions
+        asked = result.structured_content["asked"]
+        assert [(one["step"], one["asks"]) for one in asked["steps"] if one["asks"]] == [("2", True)]
     assert not (cli.work / "started").exists()
 
 

@@ -182,3 +182,55 @@ async def test_texts_of_parallel_branches_stream_concurrently(web: ServedApp, op
     await expect(tails).to_have_count(0)
     await page.get_by_role("button", name="Approve").click()
     await expect_status(page, "completed")
+
+
+WIDE = """\
+id: wide
+name: Wide
+entry: plan
+nodes:
+  plan: {name: Plan, instruction: Plan it.}
+"""
+for _number in range(10):
+    WIDE += f"  check{_number}: {{name: Check number {_number}, instruction: Check it.}}\n"
+WIDE += "  report: {name: Report, instruction: Report it.}\nedges:\n"
+for _number in range(10):
+    WIDE += f"  - {{from: plan, to: check{_number}}}\n  - {{from: check{_number}, to: report}}\n"
+
+
+async def test_edges_taken_at_once_light_up_side_by_side_and_scroll_on_a_phone(
+    web: ServedApp, open_profile: OpenProfile
+) -> None:
+    gate = asyncio.Event()
+
+    def held(request: Request) -> Says:
+        return (
+            Says("Checked.", wait_for=gate, pause_at=3) if "Check it." in request.messages[-1].text else Says("Done.")
+        )
+
+    await web.model(ScriptedModel(held)).serve()
+    refused = await web.post("/api/runs", 422, playbook=web.book("wide.yml", WIDE))
+    assert "AMBIGUOUS_EDGES" in refused["detail"]
+    page = await (await open_profile(viewport={"width": 390, "height": 740})).page("/playbooks/wide/run")
+    await page.get_by_label("Take several edges without a condition that leave one node at once.").check()
+    await page.get_by_role("button", name="Run Playbook").click()
+    drawing = page.locator("#panel-drawing")
+    lit = drawing.locator('.box[data-status="running"]')
+    await expect(lit).to_have_count(10)
+    await expect(drawing.locator(".forkbar")).to_have_count(2)
+    await expect(drawing.locator(".forkbar text").first).to_have_text("10 at once")
+    await expect(drawing.locator('.arrow.fan[data-taken="yes"]')).to_have_count(10)
+    tops = await lit.evaluate_all("all => all.map(one => Math.round(one.getBoundingClientRect().y))")
+    assert len(set(tops)) == 1, "the branches are side by side"
+    picture = drawing.locator(".picture")
+    assert await picture.evaluate("one => one.scrollWidth > one.clientWidth")
+    assert await page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+    name = lit.last.locator("text.name")
+    assert await name.evaluate("one => one.getBoundingClientRect().height") >= 9, "the words can be read"
+    await lit.last.scroll_into_view_if_needed()
+    seen = await lit.last.bounding_box()
+    assert seen is not None
+    assert seen["x"] + seen["width"] <= 390
+    gate.set()
+    await expect_status(page, "completed")
+    await expect(drawing.locator('.arrow[data-taken="yes"]')).to_have_count(20)

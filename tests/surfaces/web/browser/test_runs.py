@@ -6,10 +6,11 @@ import asyncio
 import re
 
 import pytest
-from playwright.async_api import Route, expect
+from playwright.async_api import Page, Route, expect
 
 from cuebook.performers.models.model import ModelError, Tokens
 from cuebook.performers.models.scripted import Says, ScriptedModel
+from tests.support.programs import eventually
 from tests.surfaces.web.browser.profile import BrowserProfile, OpenProfile, dom, expect_status, head, text
 from tests.surfaces.web.pages.test_pages import asked
 from tests.surfaces.web.served_app import Dripping, ServedApp
@@ -243,7 +244,11 @@ async def test_of_two_tabs_that_answer_at_once_one_is_refused(web: ServedApp, op
     await asyncio.gather(*(page.evaluate(sends) for page in pages))
     for page in pages:  # both are shown what is asked next
         await expect(page.get_by_label("Which size?")).to_be_visible()
-    refused = [page for page in pages if await page.locator("#notice").is_visible()]
+
+    async def refused_pages() -> list[Page]:
+        return [page for page in pages if await page.locator("#notice").is_visible()]
+
+    refused = await eventually(refused_pages)  # the script that shows it runs after the page is there
     assert len(refused) == 1
     won = "Grace" if refused[0] is pages[0] else "Ada"
     await expect(refused[0].locator("#notice")).to_contain_text("Already answered by")

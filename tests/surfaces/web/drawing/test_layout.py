@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from itertools import combinations, pairwise
+from typing import cast
 
 import pytest
 
-from cuebook.dialects.presentation.drawing import Arrow, Box, Drawing, Group
-from cuebook.surfaces.web.drawing.layout import MOST, Layout, laid_out, picture, width
+from cuebook.dialects.presentation.drawing import Arrow, ArrowKind, Box, Drawing, Group
+from cuebook.surfaces.web.drawing.layout import MOST, Layout, box_svg, laid_out, picture, width
 from tests.surfaces.web.markup import TRICKS, Markup
 
 
@@ -131,3 +132,61 @@ def test_data_of_other_steps_is_a_line_in_the_box() -> None:
     made = laid_out(Drawing("", boxes, (Arrow("a", "b"), Arrow("a", "b", kind="data")))).drawing
     assert made.boxes[1].lines == ("B", "uses first")
     assert len(made.arrows) == 1
+
+
+def forked(*arrows: str) -> Layout:
+    """A drawing from arrows such as `a=b` (begins a branch), `b-z` and `b>z` (joins)."""
+    kinds = {"=": "fan", ">": "join", "-": "way"}
+    names = dict.fromkeys(name for arrow in arrows for name in (arrow[0], arrow[2]))
+    made = [Arrow(one[0], one[2], kind=cast("ArrowKind", kinds[one[1]])) for one in arrows]
+    return laid_out(Drawing("", tuple(Box(name, (name,)) for name in names), tuple(made)))
+
+
+def test_parallel_branches_are_side_by_side_between_two_bars() -> None:
+    layout = forked("a=b", "a=c", "a=d", "b>z", "c-e", "e>z", "d>z")
+    spots = layout.spots
+    begins, joins = layout.bars
+    assert begins.label == "3 at once"
+    assert joins.label == ""
+    assert (
+        spots["a"].y < begins.y < spots["b"].y == spots["c"].y == spots["d"].y < spots["e"].y < joins.y < spots["z"].y
+    )
+    for bar, ends in ((begins, "bcd"), (joins, "e")):
+        assert all(bar.left <= spots[end].x <= bar.right for end in ends)
+    for line in layout.lines[:3]:
+        assert begins.y in {y for _, y in points(line.path)}
+    drawing = str(picture(layout, "x"))
+    assert drawing.count('class="forkbar"') == 2
+    assert drawing.count("3 at once") == 1
+
+
+def test_bars_stay_clear_of_boxes() -> None:
+    layout = forked("a=b", "a=c", "b=d", "b=e", "d>f", "e>f", "f>z", "c>z")
+    assert len(layout.bars) == 4
+    for bar in layout.bars:
+        for spot in layout.spots.values():
+            beside = bar.right < spot.x - spot.wide / 2 or bar.left > spot.x + spot.wide / 2
+            assert beside or not spot.high or abs(bar.y - spot.y) > spot.high / 2
+
+
+def test_a_branch_without_boxes_leads_from_bar_to_bar() -> None:
+    layout = forked("a=b", "a=c", "a=z", "b>z", "c>z")
+    begins, joins = layout.bars
+    assert begins.label == "2 at once"
+    heights = [y for _, y in points(layout.lines[2].path)]
+    assert begins.y in heights
+    assert joins.y in heights
+    assert heights == sorted(heights)
+
+
+def test_a_long_bar_is_labelled_where_it_begins_as_well() -> None:
+    layout = forked(*(f"a={name}" for name in "bcdefghijk"), *(f"{name}>z" for name in "bcdefghijk"))
+    begins = layout.bars[0]
+    assert [round(x) for x, _ in begins.at] == [round(layout.spots["a"].x) + 8, round(begins.left) + 2]
+    assert begins.right <= layout.wide
+
+
+def test_a_name_in_a_cycle_is_whole_when_its_step_is_visited_again() -> None:
+    boxes = (Box("a", ("Quality judgement",), step="a"), Box("b", ("Write it once more",), step="b"))
+    layout = laid_out(Drawing("", boxes, (Arrow("a", "b"), Arrow("b", "a"))))
+    assert "Quality judgement ×2" in box_svg(layout, 0, mark=" ×2")

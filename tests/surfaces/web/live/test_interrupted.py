@@ -14,6 +14,9 @@ from cuebook.performers.models.scripted import Says, ScriptedModel
 from cuebook.service.service import Service
 from cuebook.surfaces.python.programs import Programs
 from cuebook.surfaces.web.live import stream
+from cuebook.surfaces.web.live.events import PageEvents
+from cuebook.surfaces.web.live.run_page import Picture
+from cuebook.surfaces.web.panels import RunPanels
 from tests.support.programs import new_row
 from tests.support.records import claim, create, killed, wait_row
 from tests.surfaces.web.markup import Markup
@@ -245,3 +248,15 @@ async def test_the_inbox_is_returned_whole_or_in_pages(web: ServedApp) -> None:
         ]
         path = next((str(a["href"]) for tag, a in page.elements if "?offset=" in str(a.get("href", ""))), "")
     assert seen == names[:-1]
+
+
+def test_a_page_hears_once_that_its_run_waits_for_a_worker_and_once_that_it_continues() -> None:
+    encoder = PageEvents(Picture(new_row("x")), RunPanels(None))
+    assert encoder.interrupt(interrupted=False) is None
+    event = encoder.interrupt(interrupted=False, waits_for="a worker that offers <gpu>")
+    assert event is not None
+    assert "This run waits for a worker that offers &lt;gpu&gt;." in event.data["html"]
+    assert encoder.interrupt(interrupted=False, waits_for="a worker that offers <gpu>") is None
+    event = encoder.interrupt(interrupted=False)
+    assert event is not None
+    assert "waits for" not in event.data["html"]

@@ -48,7 +48,9 @@ class _Extras:
             "on_failure": lambda one, at: shape.choice(one, at, ("continue", "halt")),
             "max_steps": lambda one, at: shape.whole(one, at, 1),
             "router_model": shape.text,
+            "workspace": lambda one, at: shape.choice(one, at, ("worktree",)),
             "guards": self._guards,
+            "parallel": shape.flag,
             "fan_out": self._fan_outs,
             "nodes": self._node_extras,
         }
@@ -196,7 +198,7 @@ class _Extras:
 
     def _one_node(self, id: str, value: Value, at: str, line: int) -> NodeExtras:
         shape = self.shape
-        fields = shape.closed(value, at, ("approval", "budget", "context"))
+        fields = shape.closed(value, at, ("approval", "budget", "context", "parallel"))
         budget = shape.closed(fields["budget"], f"{at}.budget", ("tokens", "money")) if "budget" in fields else {}
         if "budget" in fields and fields["budget"].kind == "map" and not budget:
             shape.wrong(fields["budget"].line, f"{at}.budget must not be empty.", "Add tokens or money.")
@@ -205,6 +207,7 @@ class _Extras:
             budget_tokens=shape.whole(budget["tokens"], f"{at}.budget.tokens", 1) if "tokens" in budget else None,
             budget_money=self._money(budget["money"], f"{at}.budget.money") if "money" in budget else None,
             context=self._projection(fields["context"], f"{at}.context") if "context" in fields else None,
+            parallel=shape.flag(fields["parallel"], f"{at}.parallel") if "parallel" in fields else None,
             line=line,
         )
 

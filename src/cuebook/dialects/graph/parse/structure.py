@@ -31,7 +31,6 @@ def _hint(name: str, nodes: Lines) -> str:
 
 
 def _edges(nodes: Lines, edges: Sequence[Edge]) -> Iterator[Problem]:
-    unconditional: dict[str, Edge] = {}
     for edge in edges:
         if edge.from_ and edge.from_ not in nodes:
             message = f"An edge starts at unknown node '{edge.from_}'."
@@ -42,13 +41,6 @@ def _edges(nodes: Lines, edges: Sequence[Edge]) -> Iterator[Problem]:
         if edge.from_ and edge.from_ == edge.to and edge.max_iterations is None:
             fix = "Add max_iterations, or remove the edge."
             yield Problem(f"An unbounded edge leads from '{edge.from_}' to itself.", edge.line, fix, "SELF_LOOP")
-        if edge.when:
-            continue
-        first = unconditional.setdefault(edge.from_, edge)
-        if first is not edge:
-            message = f"Two edges without a condition leave '{edge.from_}', so the next node is ambiguous."
-            fix = f"The other edge is on line {first.line}: add a 'when' to one of them."
-            yield Problem(message, edge.line, fix, "AMBIGUOUS_EDGES")
 
 
 def _unreachable(entry: str, nodes: Lines, edges: Sequence[Edge]) -> Iterator[Problem]:

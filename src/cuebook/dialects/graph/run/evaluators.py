@@ -20,6 +20,7 @@ from cuebook.dialects.graph.run.tools import plain_name
 from cuebook.kernel.context import ToolCall
 from cuebook.kernel.effects import All, AskModel, Program
 from cuebook.kernel.outcomes import Failed, Reply, ToolResult
+from cuebook.kernel.run import HOST
 
 Calls = Sequence[tuple[ToolCall, ToolResult]]
 
@@ -91,7 +92,7 @@ def _judge(
     verdicts: dict[int, Verdict] = {}
     unheard: dict[int, str] = {}
     asks = {
-        number: AskModel(_question(judge, result), model=_model(workflow, node, judge))
+        number: AskModel(_question(judge, result), model=_model(workflow, node, judge), judges=True)
         for number, judge in judges.items()
     }
     for _ in range(2):
@@ -119,7 +120,7 @@ def _heard(judge: Evaluator, reply: Reply | Failed) -> Verdict | None:
         return None
     reasoning = _REASONING.search(text)
     said = reasoning[1].strip().strip('"}').strip() if reasoning is not None else ""
-    return Verdict(judge.name, "judge", found == {judge.pass_when.casefold()}, said)
+    return Verdict(judge.name, "judge", found == {judge.pass_when.casefold()}, said, reply.model == HOST)
 
 
 def _in_json(text: str) -> list[str]:

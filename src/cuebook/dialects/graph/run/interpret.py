@@ -10,21 +10,23 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cuebook.dialects.graph.model import Node, Workflow
-from cuebook.dialects.graph.run.fan_out import fan_out, within_branches
+from cuebook.dialects.graph.run.fan_out import fan_out, remaining, within_branches
 from cuebook.dialects.graph.run.results import STEP_STATUS, Result, encoded
 from cuebook.dialects.graph.run.route import at_limit, route, stops_here
-from cuebook.dialects.graph.run.state import Walk
+from cuebook.dialects.graph.run.state import CURRENT, Walk
 from cuebook.dialects.graph.run.visit import visit
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Breakpoint, Program
 from cuebook.kernel.events import ArtifactMade, Noted, Planned, PlannedStep, StepFinished, StepStarted, Warned
 from cuebook.kernel.outcomes import EffectFailed, Failed, Resumed
+from cuebook.kernel.tool_names import BUILT_IN, FIRST_BUILT_IN
 
 
 def interpret(
-    workflow: Workflow, inputs: Mapping[str, Any], options: Mapping[str, Any], state: Any = None
+    workflow: Workflow, inputs: Mapping[str, Any], options: Mapping[str, Any], state: Any = None, version: int = CURRENT
 ) -> Program[dict[str, Any]]:
-    walk = Walk(workflow, inputs, options)
+    """`version` is the version of the interpreter that the run started with."""
+    walk = Walk(workflow, inputs, options, version)
     if state is None:
         inner = frozenset() if walk.strict else within_branches(workflow)
         yield Planned(tuple(PlannedStep(node.id, node.name, node.id in inner) for node in workflow.nodes.values()))
@@ -32,7 +34,7 @@ def interpret(
         too_long = walk.too_long()
         if too_long is not None:
             raise EffectFailed(too_long)
-        yield from walk.material.read(walk.offline)
+        yield from walk.material.read(walk.offline, FIRST_BUILT_IN if version == 1 else BUILT_IN)
         yield Noted("sources")
         following = workflow.entry
     else:
@@ -93,7 +95,7 @@ def _reason(result: Result) -> str:
 def _next_node(walk: Walk, node: Node) -> Program[str | None]:
     if (yield from stops_here(walk, node)):
         return None
-    fan = walk.fans.get(node.id)
+    fan = remaining(walk, node)
     return (yield from route(walk, node)) if fan is None else (yield from fan_out(walk, fan, follow))
 
 

@@ -56,7 +56,7 @@ def found_in(text: str) -> Any:
         except ValueError:
             continue
         else:
-            if _is_shallow(value):
+            if candidate.count("{") + candidate.count("[") <= DEEPEST or _is_shallow(value):
                 return value
             found = TOO_DEEP
     return found

@@ -26,10 +26,13 @@ class Verdict(msgspec.Struct, frozen=True):
     kind: Literal["value", "function", "judge"]
     passed: bool
     reasoning: str = ""
+    self_judged: bool = False
+    """Whether the assistant that did the work also judged it."""
 
     def plain(self) -> dict[str, Any]:
         """The verdict as later nodes and readers see it."""
         said = {"name": self.name, "kind": self.kind, "pass": self.passed}
+        said |= {"self_judged": True} if self.self_judged else {}
         return {**said, "reasoning": capped(self.reasoning)} if self.reasoning else said
 
     def __str__(self) -> str:

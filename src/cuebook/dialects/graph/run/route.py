@@ -21,6 +21,7 @@ from cuebook.kernel.context import Context
 from cuebook.kernel.effects import AskModel, Program
 from cuebook.kernel.events import Noted
 from cuebook.kernel.outcomes import REFUSED, EffectFailed, Failed, Reply
+from cuebook.kernel.run import HOST
 
 ONLY = "only path"
 FAN_OUT = "fan out"
@@ -49,14 +50,16 @@ class Chosen(msgspec.Struct, frozen=True):
     choice: str
     answer: str
     reason: str = ""
+    self_judged: bool = False
+    """Whether the assistant that does the work also chose where it continues."""
 
 
 def route(walk: Walk, node: Node) -> Program[str | None]:
     """The next node; None if the workflow ends. Records a note for every edge that is followed."""
-    edges = [edge for edge in walk.workflow.out_edges.get(node.id, ()) if not _spent(walk, edge)]
+    edges = [edge for edge in walk.workflow.out_edges.get(node.id, ()) if not spent(walk, edge)]
     if not edges:
         return None
-    how = {} if _only(edges) else {"saved": True}
+    how = {"saved": True} if any(edge.when for edge in edges) else {}
     if any(edge.index in walk.guards for edge in edges):
         edges, sure = narrowed(edges, walk.guards, walk.scope)
         if sure is not None:
@@ -88,13 +91,19 @@ def _only(edges: Sequence[Edge]) -> bool:
     return len(edges) == 1 and not edges[0].when
 
 
-def _spent(walk: Walk, edge: Edge) -> bool:
+def spent(walk: Walk, edge: Edge) -> bool:
+    """Whether a bounded edge was followed as often as it may be."""
     return edge.max_iterations is not None and walk.followed.get(edge.index, 0) >= edge.max_iterations
 
 
-def _follow(walk: Walk, edge: Edge, how: dict[str, Any]) -> Program[str]:
+def count(walk: Walk, edge: Edge) -> None:
+    """Counts a bounded edge that is followed."""
     if edge.max_iterations is not None:
         walk.followed[edge.index] = walk.followed.get(edge.index, 0) + 1
+
+
+def _follow(walk: Walk, edge: Edge, how: dict[str, Any]) -> Program[str]:
+    count(walk, edge)
     to, reason = edge.to, edge.when or ONLY
     if to in walk.stops:
         to, reason = walk.join_at, edge.when or JOIN
@@ -124,6 +133,7 @@ def _ask(walk: Walk, node: Node, edges: Sequence[Edge]) -> Program[str | None]:
     context = yield from routing_context(walk)
     chosen = yield from _chosen(walk, context, choices)
     how: dict[str, Any] = {"asked": True, "answer": chosen.answer, "rationale": chosen.reason}
+    how |= {"self_judged": True} if chosen.self_judged else {}
     found = next((choice for choice in choices if choice.id == chosen.choice), default)
     if found is None:
         why = "no condition holds" if chosen.choice == NONE else "the model named no edge in two attempts"
@@ -164,27 +174,28 @@ def _chosen(walk: Walk, context: Context, choices: Sequence[Choice]) -> Program[
         walk.workflow.extras.router_model or walk.workflow.model or None,
         schema=_schema(ids),
         lenient=True,
+        judges=True,
     )
-    said = yield from _said(ask)
+    said, by = yield from _said(ask)
     chosen = understood(said, ids)
     if chosen.choice:
-        return chosen
+        return msgspec.structs.replace(chosen, self_judged=by == HOST)
     again = context.add("user", ask.prompt)
     again = again.add("assistant", said) if said.strip() else again
     words = f"This names none of the choices. Answer with one of: {', '.join(ids)}."
-    said = yield from _said(msgspec.structs.replace(ask, prompt=words, context=again))
-    return understood(said, ids)
+    said, by = yield from _said(msgspec.structs.replace(ask, prompt=words, context=again))
+    return msgspec.structs.replace(understood(said, ids), self_judged=by == HOST)
 
 
-def _said(ask: AskModel) -> Program[str]:
-    """The answer; empty if the model refuses to answer."""
+def _said(ask: AskModel) -> Program[tuple[str, str]]:
+    """The answer and the model; an empty answer if the model refuses to answer."""
     try:
         reply: Reply = yield ask
     except EffectFailed as error:
         if error.failed.code != REFUSED:
             raise
-        return ""
-    return reply.text
+        return "", ""
+    return reply.text, reply.model
 
 
 def _question(choices: Sequence[Choice]) -> str:

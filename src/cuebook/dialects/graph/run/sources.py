@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -73,8 +73,8 @@ class Material:
 
     # --- reading ---
 
-    def read(self, offline: bool) -> Program[None]:
-        """Reads all sources, skills and built-in tools. A source that cannot be read fails the run."""
+    def read(self, offline: bool, tools: Sequence[str] = BUILT_IN) -> Program[None]:
+        """Reads all sources, skills and these built-in tools. A source that cannot be read fails the run."""
         every = [(field, one) for field, one in named_sources(self._workflow, self._inputs) if one.kind != "inline"]
         sources = {name_of(one): one for _, one in every}
         places = {name: _places(name, every) for name in sources}
@@ -87,7 +87,7 @@ class Material:
             raise EffectFailed(_unreadable(failures, sources, places))
         skills = dict.fromkeys(skill for node in self._workflow.nodes.values() for skill in node.skills)
         wanted = [f"skill:{skill}" for skill in skills]
-        wanted += [f"tools:{tool}" for tool in BUILT_IN if self._useful(tool)]
+        wanted += [f"tools:{tool}" for tool in tools if self._useful(tool)]
         failures = yield from self._fetch(ReadSource(name) for name in wanted)
         for name, failed in failures.items():
             if failed.code != "not_found":

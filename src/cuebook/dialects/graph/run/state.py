@@ -26,12 +26,15 @@ FIRST_CHECKPOINT = 64
 constant and a replay covers at most the second half of a run.
 """
 
+CURRENT = 2
+"""The current version of the interpreter."""
+
 _NOTHING = NodeExtras()
 
 
 def fewest_visits(workflow: Workflow) -> int:
     """The number of nodes on the shortest path from the entry to an end."""
-    fans = {fan.node: (*fan.to, fan.join) for fan in workflow.extras.fan_out}
+    fans = {fan.node: (*fan.to, fan.join) for fan in workflow.fans.values()}
     coming, depth = [workflow.entry], {workflow.entry: 1}
     for node in coming:
         edges = workflow.out_edges.get(node, ())
@@ -55,8 +58,12 @@ class Broken(msgspec.Struct, frozen=True):
 class Walk:
     """The state of a run, or of one of its branches."""
 
-    def __init__(self, workflow: Workflow, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, workflow: Workflow, inputs: Mapping[str, Any], options: Mapping[str, Any], version: int = CURRENT
+    ) -> None:
         self.workflow = workflow
+        self.version = version
+        """The version of the interpreter that the run started with."""
         self.inputs = inputs
         extras = workflow.extras
         self.strict = bool(options.get("strict_spec"))
@@ -64,7 +71,7 @@ class Walk:
         self.halts = options.get("on_failure", extras.on_failure) == "halt"
         self.max_steps: int = options.get("max_steps") or extras.max_steps or MAX_STEPS
         self.offline = bool(options.get("offline"))
-        self.fans = {} if self.strict else {fan.node: fan for fan in extras.fan_out}
+        self.fans = {} if self.strict else workflow.fans
         self.guards = {} if self.strict else {guard.edge: guard for guard in extras.guards}
         self.material = Material(workflow, inputs)
         self.scope = Scope(workflow, inputs)

@@ -12,10 +12,11 @@ import msgspec
 
 from cuebook.dialects.graph.model import Node
 from cuebook.dialects.graph.run.sources import Material, Skill, call_of
+from cuebook.kernel.conversation.subagents import TASK
 from cuebook.kernel.effects import CallTool, Program, ServerSpec, ToolSpec
 from cuebook.kernel.events import Warned
 from cuebook.kernel.outcomes import Failed
-from cuebook.kernel.tool_names import UNFIT, visible
+from cuebook.kernel.tool_names import COMPANIONS, PLAN, UNFIT, visible
 
 
 class Toolset(msgspec.Struct):
@@ -26,6 +27,8 @@ class Toolset(msgspec.Struct):
     instructions: list[tuple[str, str]] = []
     of_skills: int = 0
     """The number of tools that are not built in."""
+    delegates: bool = False
+    """Whether the model may give work to sub-agents."""
     warnings: list[Warned] = []
     absent: set[str] = set()
     """The normalised names of tools whose skills cannot be used."""
@@ -45,12 +48,15 @@ class Toolset(msgspec.Struct):
 def toolset(material: Material, node: Node) -> Program[Toolset]:
     """The tools of a node: built-in tools first, then the tools of its skills, in the node's order."""
     tools = Toolset()
-    for spec in material.built_in:
-        if spec.name not in node.disallowed_tools:
-            tools.add(node, spec, call_of(spec))
+    kept = [spec for spec in material.built_in if not _is_disallowed(node, spec.name)]
+    if [spec.name for spec in kept] == [PLAN] and not node.skills:
+        kept = []  # a node without tools has nothing to plan
+    for spec in kept:
+        tools.add(node, spec, call_of(spec))
+    own = len(tools.specs)
+    tools.delegates = own > 0 and TASK not in node.disallowed_tools
     if not node.skills:
         return tools
-    own = len(tools.specs)
     found: list[tuple[ToolSpec, CallTool]] = []
     for name in node.skills:
         found += yield from _of_skill(material, node, name, tools)
@@ -62,6 +68,10 @@ def toolset(material: Material, node: Node) -> Program[Toolset]:
         words = f"Node {node.id}: none of its skills are configured, so it has none of their tools."
         tools.warnings.append(Warned("no_skills", words))
     return tools
+
+
+def _is_disallowed(node: Node, tool: str) -> bool:
+    return tool in node.disallowed_tools or COMPANIONS.get(tool) in node.disallowed_tools
 
 
 def _of_skill(material: Material, node: Node, name: str, tools: Toolset) -> Program[list[tuple[ToolSpec, CallTool]]]:

@@ -18,8 +18,9 @@ from cuebook.dialects.graph.run.state import Walk
 from cuebook.dialects.graph.run.tools import Toolset, toolset
 from cuebook.dialects.interception import Spent, limited
 from cuebook.kernel.context import Context
-from cuebook.kernel.conversation import Talk, converse
-from cuebook.kernel.effects import All, AskApproval, AskModel, Program
+from cuebook.kernel.conversation import LAST_CALL, Agent, Talk, converse
+from cuebook.kernel.conversation.subagents import TASK, task_spec, task_tool
+from cuebook.kernel.effects import All, AskApproval, AskModel, CallTool, Program
 from cuebook.kernel.engine.budget import money_words
 from cuebook.kernel.events import Noted, Warned
 from cuebook.kernel.outcomes import EffectFailed, Failed, Reply
@@ -48,7 +49,7 @@ def visit(walk: Walk, node: Node, number: int) -> Program[Result]:
         yield from tools.warnings
     trying = _attempts(walk, node, tools)
     if extras.budget_tokens is not None or extras.budget_money is not None:
-        trying = _within_budget(trying, node, extras.budget_tokens, extras.budget_money)
+        trying = _within_budget(trying, walk, node, extras.budget_tokens, extras.budget_money)
     result = yield from trying
     if result.status == "failed" and result.softens and node.fail_soft:
         return Result("success", {**result.data, "fail_soft": True}, result.calls)
@@ -116,9 +117,29 @@ def _once(walk: Walk, node: Node, prompt: str, tools: Toolset) -> Program[Result
     ask = asking(walk, node, prompt, tools)
     model, specs = ask.model, ask.tools
     talk = Talk()
+    read: dict[int, tuple[dict[str, Any], str]] = {}
+
+    def flaw(reply: Reply) -> str:
+        if not reply.text.strip():
+            return "it is empty"
+        read[len(talk.replies)] = found = data_of(reply.text, node.output)
+        return found[1]
+
+    turns = node.max_turns or MAX_TURNS
+    offered: dict[str, CallTool | Agent] = dict(tools.calls)
+    if _delegates(walk, tools) and specs:
+        offered[TASK] = task_tool(ask, tools.calls, turns)
     try:
-        turns = node.max_turns or MAX_TURNS
-        yield from converse(ask, tools.calls, max_turns=turns, talk=talk, flaw=lambda reply: _flaw(reply, node))
+        yield from converse(
+            ask,
+            offered,
+            max_turns=turns,
+            talk=talk,
+            flaw=flaw,
+            version=walk.version,
+            # The specification wants a node that reaches its limit to fail, with its partial result.
+            closes=not walk.strict,
+        )
     except EffectFailed as error:
         if error.failed.code in ENDING:
             raise
@@ -132,13 +153,9 @@ def _once(walk: Walk, node: Node, prompt: str, tools: Toolset) -> Program[Result
         return _unfinished(talk, error)
     if not talk.reply.text.strip():
         return _unfinished(talk, EffectFailed(_EMPTY))
-    data, problem = data_of(talk.reply.text, node.output)
+    data, problem = read.get(len(talk.replies)) or data_of(talk.reply.text, node.output)
     verdicts = [Verdict("output_schema", "value", False, problem)] if problem else []
     return Result("success", data, talk.calls, verdicts)
-
-
-def _flaw(reply: Reply, node: Node) -> str:
-    return data_of(reply.text, node.output)[1] if reply.text.strip() else "it is empty"
 
 
 def asking(walk: Walk, node: Node, prompt: str, tools: Toolset) -> AskModel:
@@ -148,7 +165,13 @@ def asking(walk: Walk, node: Node, prompt: str, tools: Toolset) -> AskModel:
     if node.output is not None:
         context = context.add("system", f"End with JSON that follows this schema: {encoded(node.output)}")
     specs = () if (model or "") in walk.toolless else tools.specs
+    if specs and _delegates(walk, tools):
+        specs = (*specs, task_spec([spec.name for spec in specs]))
     return AskModel(prompt, context, model, schema=node.output, tools=specs, lenient=True)
+
+
+def _delegates(walk: Walk, tools: Toolset) -> bool:
+    return tools.delegates and TASK not in tools.calls and walk.version >= 2 and not walk.strict
 
 
 def _unfinished(talk: Talk, error: EffectFailed) -> Result:
@@ -219,14 +242,32 @@ SPENT = "node_budget"
 """The failure code when the budget is used up."""
 
 
-def _within_budget(program: Program[T], node: Node, tokens: int | None, money: float | None) -> Program[T]:
-    """Runs a program until the budget is used up; then model calls fail. A call in progress is not interrupted."""
-    return limited(program, lambda spent, ask: _over(node, tokens, money, spent))
+def _within_budget(program: Program[T], walk: Walk, node: Node, tokens: int | None, money: float | None) -> Program[T]:
+    """Runs a program until the budget is used up; then model calls fail. A call in progress is not interrupted.
+
+    While a conversation with tools can still afford one more call, that call is its closing turn.
+    """
+    closes = walk.version >= 2 and not walk.strict
+
+    def over(spent: Spent, ask: AskModel) -> Failed | None:
+        failed = _over(node, tokens, money, spent)
+        if failed is None and closes and ask.tools and ask.may_call:
+            # The next call is about as large as the last one, and so is the closing turn after it.
+            coming = Spent(spent.tokens + 2 * spent.last_tokens, spent.money + 2 * spent.last_money)
+            failed = _over(node, tokens, money, coming, nearly=True)
+        return failed
+
+    return limited(program, over)
 
 
-def _over(node: Node, tokens: int | None, money: float | None, spent: Spent) -> Failed | None:
+def _over(node: Node, tokens: int | None, money: float | None, spent: Spent, *, nearly: bool = False) -> Failed | None:
     words = f"Node {node.id} has used up its budget"
     fix = "Raise it under x_cuebook."
+    if nearly:
+        words = f"Node {node.id} has nearly used up its budget"
+        over = (tokens is not None and spent.tokens > tokens) or (money is not None and spent.money > money)
+        limit = f"{tokens} tokens" if tokens is not None and spent.tokens > tokens else money_words(money or 0.0)
+        return Failed(SPENT, f"{words} of {limit}.", fix, details={LAST_CALL: True}) if over else None
     if tokens is not None and spent.tokens >= tokens:
         return Failed(SPENT, f"{words} of {tokens} tokens ({spent.tokens} used).", fix)
     if money is not None and spent.unknown:

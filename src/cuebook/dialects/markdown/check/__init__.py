@@ -12,7 +12,7 @@ from cuebook.dialects.markdown.check.headings import declarations, headings, in_
 from cuebook.dialects.markdown.check.source import Material, material
 from cuebook.dialects.markdown.check.variables import variables
 from cuebook.dialects.markdown.model import Book
-from cuebook.dialects.markdown.parse import Parsed, read
+from cuebook.dialects.markdown.parse import FRONT_MATTER, Parsed, read
 from cuebook.dialects.markdown.parse.sections import outline
 
 __all__ = ["CODES", "Finding", "check", "sarif"]
@@ -50,10 +50,18 @@ def check(text: str, name: str, *, book: Book | None = None) -> list[Finding]:
     problems = [problem for problem in (*parsed.errors, *parsed.warnings) if problem.code in _PARSED]
     if any(problem.code in ("F4", "F5", "not_text") for problem in problems):
         return [_from(problem, None) for problem in problems]
+    if text.startswith(FRONT_MATTER) and _is_skill(text):
+        return [_from(problem, None) for problem in problems]
     looked_at = material(outline(text), parsed.definition)
     findings = [_from(problem, looked_at) for problem in problems]
     findings += _all(looked_at)
     return sorted(findings, key=lambda finding: (finding.line or 0, finding.column or 0, finding.code))
+
+
+def _is_skill(text: str) -> bool:
+    from cuebook.dialects.markdown.parse.skill import is_skill
+
+    return is_skill(text)
 
 
 def _all(material: Material) -> Iterator[Finding]:

@@ -1,7 +1,8 @@
 """Parses the text of a Markdown playbook into its document, or lists every problem with its line.
 
-The format is line-based: headings, directives and branch markers take effect everywhere, even inside a code fence. The
-parser reports only the warnings that the format defines; `check` finds other likely mistakes.
+A skill (`SKILL.md`) is read as a playbook too. The format is line-based: headings, directives and branch markers take effect
+everywhere, even inside a code fence. The parser reports only the warnings that the format defines; `check` finds other likely
+mistakes.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from cuebook.dialects.markdown.parse.sections import Outline, Section, outline
 
 SIZE_LIMIT = 200_000
 """The maximum size of a document, in bytes of UTF-8."""
+
+FRONT_MATTER = ("---", "\ufeff---")
+"""How a text with front matter begins; only such a text may be a skill."""
 
 NEARLY_STEP = re.compile(r"\s*#{1,6}\s*STEP\b\s*\d.*", re.ASCII | re.IGNORECASE)
 
@@ -67,6 +71,12 @@ def read(text: str, *, fenced: bool = False) -> Parsed:
     unreadable = _unreadable(text)
     if unreadable is not None:
         return Parsed(None, errors=(unreadable,))
+    if text.startswith(FRONT_MATTER):
+        from cuebook.dialects.markdown.parse.skill import read_skill
+
+        skill = read_skill(text)
+        if skill is not None:
+            return Parsed(skill, skill.warnings)
     return _Reading(outline(text, fenced=fenced)).result()
 
 
@@ -76,7 +86,8 @@ def _unreadable(text: str) -> Problem | None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        line = text.count("\n", 0, error.start) + 1
+        before = text[: error.start].replace("\r\n", "\n").replace("\r", "\n")
+        line = before.count("\n") + 1
         return Problem("Document contains a lone surrogate, which is not valid UTF-8", line, "Correct it.", "not_text")
     if not text.removeprefix("\ufeff").strip():
         return Problem("Document is empty", fix="Write a title and a step.", code="F5")

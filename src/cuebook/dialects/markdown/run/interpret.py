@@ -218,7 +218,12 @@ def _send(scope: Scope, step: Step, pieces: Around) -> Program[Text | Skipped]:
     if not prompt:
         return _NOTHING_TO_ASK
     yield from dict.fromkeys(warnings)
-    reply: Reply = yield AskModel(context=scope.context, prompt=prompt, grammar=_grammar(step.output))
+    ask = AskModel(context=scope.context, prompt=prompt, grammar=_grammar(step.output), relays=True)
+    reply: Reply = yield ask
+    if reply.session:
+        from cuebook.kernel.conversation.relay import served  # only coding agents have sessions
+
+        reply = yield from served(ask, reply)
     yield from scope.keep(step, reply.content)
     return reply.content
 

@@ -23,6 +23,8 @@ from cuebook.dialects.pipeline.parse.conditions import condition
 from cuebook.dialects.pipeline.parse.references import Scope
 from cuebook.formats.shape import Shape
 from cuebook.formats.values import Value
+from cuebook.kernel.effects import AGENTS
+from cuebook.kernel.tool_names import BUILT_IN
 
 OF_THE_FORMAT = (
     "id", "name", "command", "stdin", "condition", "approval", "output", "llm", "postcondition", "rollback_hint",
@@ -40,12 +42,13 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
 }
 """The namespaces that allow a field; unlisted fields are allowed in all of them."""
 TOOLS = {
-    **{name.lower(): name for name in ("Bash", "Read", "Write", "Edit", "Glob", "Grep", "WebFetch", "WebSearch")},
+    **{name.lower(): name for name in BUILT_IN},
     **{"tool.exec": "Bash", "tool.fs.read": "Read", "tool.fs.write": "Write", "tool.http.fetch": "WebFetch"},
 }
 """Maps the format's tool names to Cuebook's."""
 _GROUPS = {"tool.fs.*": ("Read", "Write", "Edit", "Glob", "Grep")}
 _LLM_ADDED = ("max_tokens", "max_repairs")
+
 MOST_REPAIRS = 5
 
 
@@ -269,6 +272,14 @@ def _llm(scope: Scope, value: Value, output: Output | None, at: str) -> Llm | No
     prompt = scope.words(trimmed(shape, fields["prompt"], f"{where}.prompt"), fields["prompt"].line, f"{where}.prompt")
     model = trimmed(shape, fields["model"], f"{where}.model")
     scope.fixed(model, fields["model"].line, f"{where}.model")
+    if model.startswith(AGENTS):
+        shape.wrong(
+            fields["model"].line,
+            f"{where}.model: {model} is a coding agent. It has tools of its own, so the step's list of tools and its limit"
+            " of calls would not hold.",
+            "Use a model here, or a graph or a Markdown playbook for the agent.",
+            "BAD_LLM",
+        )
     return Llm(model, prompt, tools, **numbers)
 
 

@@ -29,6 +29,9 @@ MOST_BYTES = 32_768
 _LETTERS = 4
 """Upper bound for the average length of a token in characters. It yields a lower bound for the tokens sent."""
 
+CONVERSATION = 1
+"""The version of the conversation: a step has few calls and reads nothing but results, which it can neither lose nor summarise."""
+
 _JSON_ONLY = "Answer with JSON only: one JSON value, no words before or after it, no code fence."
 
 
@@ -97,7 +100,9 @@ def _answered(step: Step, action: Llm, prompt: str, cap: int, changes: _Changes)
     most = action.max_tool_calls
     turns = max(3, 2 * most + 3) if specs else 1
     try:
-        talk = yield from converse(ask, calls, max_turns=turns, max_calls=most, heard=changes.listener(calls))
+        talk = yield from converse(
+            ask, calls, max_turns=turns, max_calls=most, heard=changes.listener(calls), version=CONVERSATION
+        )
     except EffectFailed as error:
         if error.failed.code != "too_many_calls":
             raise

@@ -21,9 +21,11 @@ from cuebook.dialects.program.values.evaluate import FUNCTIONS
 from cuebook.dialects.program.values.expressions import CallOf, Literal, Words, refs_of
 from cuebook.dialects.program.values.placeholders import Placeholder, placeholders
 from cuebook.dialects.program.verify.scope import BUILT_IN
+from cuebook.kernel.effects import AGENTS
 
 CODES: Codes = {
     "NOT_COMPILED": ("error", "The steps of a playbook have no numbers, so it cannot be run."),
+    "CODING_AGENT": ("error", "The lines of a program cannot be executed by a coding agent."),
     "MEETING": ("error", "Meetings are not supported."),
     "CREATE_AGENT": ("error", "Creating agents is not supported."),
     "HUMAN_AGENT": ("error", "Talking to a person other than the user is not supported."),
@@ -46,6 +48,10 @@ def unsupported(program: ProgramText, agent: Agent) -> Iterator[Finding]:
     if agent.kind == "human" and agent is not humans[0]:
         words = f"'{agent.name}' is a second person, but a program can talk to only one."
         yield _found("HUMAN_AGENT", words, agent.line, "Remove it: the user is the person who runs the program.")
+    model = agent.metadata.get("model")
+    if isinstance(model, str) and model.startswith(AGENTS):
+        words = f"'{agent.name}' uses {model}, a coding agent: it acts before its reply could be verified."
+        yield _found("CODING_AGENT", words, agent.line, "Use a model, or a graph or a Markdown playbook for the agent.")
     for playbook in agent.playbooks.values():
         if playbook.uncompiled:
             words = f"The steps of '{playbook.name}' are not compiled."

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from cuebook.kernel.run import Effort
 from cuebook.performers.models.model import (
     REPLY_LIMIT,
     Chunk,
@@ -22,6 +23,7 @@ from cuebook.performers.models.model import (
     TextDelta,
     Tokens,
     Turn,
+    TurnFile,
     call_of,
     finish_of,
     system_and_turns,
@@ -58,11 +60,28 @@ _BEFORE_OUTPUT_FORMAT = (
     "claude-sonnet-4-2025",
 )
 
+# Models that reason with a budget of tokens; later models decide for themselves, given an effort.
+_BUDGETED = (
+    "claude-3-7",
+    "claude-opus-4-0",
+    "claude-opus-4-1",
+    "claude-opus-4-2025",
+    "claude-sonnet-4-0",
+    "claude-sonnet-4-2025",
+    "claude-sonnet-4-5",
+    "claude-haiku-4-5",
+)
+_WITHOUT_REASONING = ("claude-2", "claude-3-opus", "claude-3-sonnet", "claude-3-haiku", "claude-3-5")
+_BUDGETS: dict[Effort, int] = {"low": 2_048, "medium": 8_192, "high": 24_576}
+_LEAST_BUDGET = 1_024
+
 _CACHED = {"cache_control": {"type": "ephemeral"}}
 
 
 class AnthropicMessages:
     """Anthropic, or a server that speaks its protocol."""
+
+    protocol = "anthropic"
 
     def __init__(
         self,
@@ -136,23 +155,44 @@ def request_body(request: Request, *, native_schema: bool) -> dict[str, Any]:
     elif request.schema is not None:
         description = "Gives the final reply."
         tools.append({"name": REPLY_TOOL, "description": description, "input_schema": _object(request.schema)})
-        choice = {"type": "any"} if request.tools else {"type": "tool", "name": REPLY_TOOL}
-        body["tool_choice"] = choice
+        may_choose = request.tools and request.may_call
+        body["tool_choice"] = {"type": "any"} if may_choose else {"type": "tool", "name": REPLY_TOOL}
+    if tools and not request.may_call and "tool_choice" not in body:
+        body["tool_choice"] = {"type": "none"}
     if system:
         body["system"] = [{"type": "text", "text": system, **_CACHED}]
-    elif tools:
-        tools[-1] = {**tools[-1], **_CACHED}
     if tools:
+        # Nodes with the same tools but different system texts share this much.
+        tools[-1] = {**tools[-1], **_CACHED}
         body["tools"] = tools
     # With tools, another request that begins with this one is likely. Without tools, the last turn may be replaced.
     last = -1 if request.tools else -2
-    if len(messages) >= -last:
-        messages[last]["content"][-1] = {**messages[last]["content"][-1], **_CACHED}
-    if request.temperature is not None:
+    # The provider looks back only some blocks from a mark, so a turn with many results also marks where the last request ended.
+    for marked in (last, last - 2) if request.tools else (last,):
+        if len(messages) >= -marked:
+            messages[marked]["content"][-1] = {**messages[marked]["content"][-1], **_CACHED}
+    body |= _reasoning(request, body)
+    if request.temperature is not None and "thinking" not in body:
         body["temperature"] = request.temperature
     if request.stop:
         body["stop_sequences"] = list(request.stop)
     return body
+
+
+def _reasoning(request: Request, body: dict[str, Any]) -> dict[str, Any]:
+    """The settings for the requested effort, if the model can reason and the request allows it to."""
+    forced = body.get("tool_choice", {}).get("type") in ("any", "tool")
+    if request.effort is None or forced or request.model.startswith(_WITHOUT_REASONING):
+        return {}
+    if not request.model.startswith(_BUDGETED):
+        output = {**body.get("output_config", {}), "effort": request.effort}
+        return {"thinking": {"type": "adaptive"}, "output_config": output}
+    budget = min(_BUDGETS[request.effort], request.max_tokens // 2)
+    # These models want the reasoning back with every call; turns of another model, or from before the setting, lack it.
+    unreasoned = any(turn.calls and not turn.thinking for turn in request.messages)
+    if budget < _LEAST_BUDGET or unreasoned:
+        return {}
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
 def _object(schema: dict[str, Any]) -> dict[str, Any]:
@@ -198,15 +238,23 @@ def _turns(messages: Sequence[Turn]) -> list[dict[str, Any]]:
 
 def _content(message: Turn) -> list[dict[str, Any]]:
     if message.role == "tool":
-        result = {"type": "tool_result", "tool_use_id": message.call_id, "content": message.text}
+        result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.call_id, "content": message.text}
+        if message.files:
+            result["content"] = [{"type": "text", "text": message.text}, *map(_file, message.files)]
         return [{**result, "is_error": True} if message.is_error else result]
     # The protocol rejects empty text, and assistant text that ends in whitespace.
     text = message.text.rstrip() if message.role == "assistant" else message.text
-    content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text.strip() else []
+    content: list[dict[str, Any]] = [dict(block) for block in message.thinking]
+    content += [{"type": "text", "text": text}] if text.strip() else []
     for call in message.calls:
         arguments = {"malformed": call.malformed} if call.malformed else call.arguments
         content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": arguments})
     return content
+
+
+def _file(file: TurnFile) -> dict[str, Any]:
+    kind = "image" if file.media_type.startswith("image/") else "document"
+    return {"type": kind, "source": {"type": "base64", "media_type": file.media_type, "data": file.data}}
 
 
 class _Reading:
@@ -220,6 +268,8 @@ class _Reading:
         self._tools: dict[int, tuple[str, str, list[str]]] = {}
         """Id, name and pieces of the arguments of each tool call, by its block's index."""
         self._counts: dict[str, int] = {}
+        self._thinking: dict[int, dict[str, Any]] = {}
+        """The blocks of reasoning, by their index."""
 
     def take(self, data: dict[str, Any]) -> str:
         kind = data.get("type")
@@ -232,7 +282,10 @@ class _Reading:
             self._count(object_in(data, "usage"))
         elif kind == "content_block_start":
             block = object_in(data, "content_block")
-            if block.get("type") == "tool_use":
+            if block.get("type") in ("thinking", "redacted_thinking"):
+                self._room.use(len(str(block)))
+                self._thinking[count_in(data, "index") or 0] = dict(block)
+            elif block.get("type") == "tool_use":
                 self._room.begin_call()
                 call_id, name = text_in(block, "id"), text_in(block, "name")
                 self._tools[count_in(data, "index") or 0] = (self._room.take(call_id), self._room.take(name), [])
@@ -245,6 +298,10 @@ class _Reading:
             # Some models chat before a forced call; that is not part of the structured reply.
             text = self._room.take(text_in(delta, "text"))
             return "" if self.through_tool else text
+        thought = self._thinking.get(index)
+        if thought is not None and delta.get("type") in ("thinking_delta", "signature_delta"):
+            part = "thinking" if delta.get("type") == "thinking_delta" else "signature"
+            thought[part] = str(thought.get(part) or "") + self._room.take(text_in(delta, part))
         if delta.get("type") == "input_json_delta" and index in self._tools:
             self._tools[index][2].append(self._room.take(text_in(delta, "partial_json")))
         return ""
@@ -263,7 +320,8 @@ class _Reading:
             raise ModelError("dropped", f"{provider} ended the stream before the reply was complete.")
         calls = tuple(call_of(call_id, name, "".join(raw)) for _, (call_id, name, raw) in sorted(self._tools.items()))
         finish, unknown = finish_of(self._finish, provider)
-        return Final(finish, self._tokens(), calls, self._model, unknown=unknown)
+        thinking = tuple(block for _, block in sorted(self._thinking.items()))
+        return Final(finish, self._tokens(), calls, self._model, unknown=unknown, thinking=thinking)
 
     def _tokens(self) -> Tokens | None:
         counts = self._counts

@@ -6,7 +6,7 @@ It converts a request to that protocol and its stream to chunks. Retries, prices
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -44,6 +44,8 @@ from cuebook.performers.models.retries import DEFAULT_TIMEOUTS, Timeouts
 
 class OpenAICompatible:
     """One provider that speaks chat completions."""
+
+    protocol = "openai"
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class OpenAICompatible:
     def _body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": request.model,
-            "messages": [_message(message) for message in request.messages],
+            "messages": _messages(request.messages),
             "stream": True,
             "stream_options": {"include_usage": True},
             "max_completion_tokens" if self._newer_limit else "max_tokens": request.max_tokens,
@@ -97,6 +99,10 @@ class OpenAICompatible:
             body["stop"] = list(request.stop)
         if request.tools:
             body["tools"] = [_tool(tool) for tool in request.tools]
+            if not request.may_call:
+                body["tool_choice"] = "none"
+        if request.effort is not None:
+            body["reasoning_effort"] = request.effort
         if request.schema is not None:
             from cuebook.performers.models.protocols.strict_schemas import OPENAI, strict_form
 
@@ -187,6 +193,22 @@ class _Reading:
         upstream = object_in(self._usage, "cost_details").get("upstream_inference_cost")
         own_key = bool(self._usage.get("is_byok"))
         return float(cost) + (float(upstream) if own_key and isinstance(upstream, int | float) else 0.0)
+
+
+def _messages(turns: Sequence[Turn]) -> list[dict[str, Any]]:
+    """The turns as messages. A tool's message is only text, so its images follow the results in a message of their own."""
+    made: list[dict[str, Any]] = []
+    images: list[dict[str, Any]] = []
+    for turn in turns:
+        if turn.role != "tool" and images:
+            made.append({"role": "user", "content": images})
+            images = []
+        made.append(_message(turn))
+        for file in turn.files:
+            images.append({"type": "text", "text": f"The image {file.name}, as the tool returned it:"})
+            url = f"data:{file.media_type};base64,{file.data}"
+            images.append({"type": "image_url", "image_url": {"url": url}})
+    return [*made, {"role": "user", "content": images}] if images else made
 
 
 def _message(message: Turn) -> dict[str, Any]:

@@ -288,6 +288,10 @@ def _decision_lines(decision: Decision, as_of: str) -> Iterator[tuple[str, str]]
     through = f" through {decision.through}" if decision.through else ""
     by = f" by {decision.by}{through}" if decision.by else ""
     yield "decided", f"{decision.decision}{by}{after}{f': {decision.reason}' if decision.reason else ''}"
+    if decision.allows:
+        lasting = "for this run" if decision.lasts == "run" else "from then on, in all runs"
+        listed = "; ".join(f"{one['domain']} '{one['pattern']}' ({one['id']})" for one in decision.allows)
+        yield "allowed", f"{lasting}: {listed}"
 
 
 def _act_lines(act: Act) -> Iterator[tuple[str, str]]:
@@ -321,7 +325,9 @@ def action_words(act: Act) -> str:
         case "CallTool" if "tool" in action:
             return f"call {action['tool']} {display.short(views.json_text(action.get('arguments', {})))}"
         case "AskModel":
-            return f"ask {act.model or 'the model'}"
+            by = f", answered by {_plain(action['by'])}" if action.get("by") else ""
+            through = f" through {_plain(action['through'])}" if action.get("through") else ""
+            return f"ask {act.model or 'the model'}{by}{through}"
         case "ReadSource":
             return f"read {action.get('subject', '')}".rstrip()
         case "AskHuman":

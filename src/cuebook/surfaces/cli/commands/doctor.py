@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from cuebook import __version__
 from cuebook.config import config_folder
 from cuebook.gate.policy import content_of, find, trust_subject
@@ -20,7 +22,7 @@ from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.performers.models import ProviderStatus
 from cuebook.performers.models.weights import find_weights
 from cuebook.service.admin import misnamed
-from cuebook.surfaces.cli import options, session
+from cuebook.surfaces.cli import options
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.output import say
@@ -37,8 +39,16 @@ def doctor_command(given: Given) -> int:
 
     Exit code 2 means that a run could not start.
     """
-    wiring = session.wiring_of(given)
+    refused: list[BadInput] = []
+    wiring = Wiring(options.configuration(given, refused))
     found, missing = examined(wiring)
+    if refused:
+        found["ready"] = False
+        missing[:0] = map(str, refused)
+    found["temporal"] = _temporal(wiring)
+    if found["temporal"] and found["temporal"]["problem"]:
+        found["ready"] = False
+        missing.append(found["temporal"]["problem"])
     found["sandbox"] = _sandbox(wiring, missing)
     found["workspace"] = _workspace(wiring, missing)
     found["policy"], found["policy_problem"] = _policy(wiring, found["store"])
@@ -50,6 +60,8 @@ def doctor_command(given: Given) -> int:
         for one in wiring.config.reach.servers.values()
     ]
     found["functions"] = _functions(wiring, missing)
+    found["worktrees"] = [msgspec.to_builtins(one) for one in wiring.factory.worktrees.leftovers()]
+    found["agents"] = [msgspec.to_builtins(status) for status in wiring.factory.catalogue.statuses()]
     if given["as_json"]:
         sys.stdout.write(views.json_line({**found, "missing": missing}))
     else:
@@ -100,6 +112,27 @@ def examined(wiring: Wiring) -> tuple[dict[str, Any], list[str]]:
         "keyring": {"backend": name, "usable": works},
     }
     return found, missing
+
+
+def _temporal(wiring: Wiring) -> dict[str, Any] | None:
+    """The server that brings runs to workers and why it cannot be used; None if none is configured."""
+    address = wiring.config.get("temporal.address")
+    if address is None:
+        return None
+
+    async def connect() -> None:
+        dispatcher = wiring.dispatcher
+        if dispatcher is not None:
+            try:
+                await dispatcher.connect()
+            finally:
+                await dispatcher.close()
+
+    try:
+        asyncio.run(connect())
+    except CuebookError as error:
+        return {"address": address, "problem": str(error)}
+    return {"address": address, "problem": ""}
 
 
 def _sandbox(wiring: Wiring, missing: list[str]) -> dict[str, Any]:
@@ -196,6 +229,8 @@ def _provider(wiring: Wiring, status: ProviderStatus) -> dict[str, Any]:
         "address": address,
         "key": key,
         "key_source": source,
+        "at_once": None if config is None else config.at_once,
+        "requests_per_minute": None if config is None else config.requests_per_minute,
         "usable": status.usable,
         "reason": status.reason,
     }
@@ -214,12 +249,20 @@ def _store(wiring: Wiring) -> dict[str, Any]:
 def _in_words(found: dict[str, Any], missing: list[str]) -> str:
     store = found["store"]
     state = f"schema {store['schema']}" if store["exists"] else "does not exist yet; the first run creates it"
+    if store["problem"]:
+        state = "cannot be used"
+    temporal = found["temporal"]
     lines = [
         f"cuebook   {found['version']}",
         f"python    {found['python']['version']} ({found['python']['path']})",
         f"system    {found['system']}",
         f"store     {store['path']} ({state})",
         *([f"          {_IN_WORKSPACE}"] if store["in_workspace"] else []),
+        *(
+            [f"temporal  {temporal['address']} ({'cannot be used' if temporal['problem'] else 'ready'})"]
+            if temporal
+            else []
+        ),
         *(_file_line(file) for file in found["config_files"]),
         f"model     {found['model']['name']} ({'ready' if found['model']['usable'] else 'not usable'})",
         f"weights   {found['weights'] or 'none'}",
@@ -233,6 +276,8 @@ def _in_words(found: dict[str, Any], missing: list[str]) -> str:
             f"tools     {one['name']}: {one['function']} ({'cannot be loaded' if one['problem'] else 'loads'})"
             for one in found["functions"]
         ),
+        *(f"agent     {one['name']}: {one['program'] or one['problem']}" for one in found["agents"]),
+        *(_worktree_line(one) for one in found["worktrees"]),
         "",
         "settings",
         *(f"  {name:<20}{_value(name, one['value']):<32}  {one['origin']}" for name, one in found["settings"].items()),
@@ -249,6 +294,11 @@ def _in_words(found: dict[str, Any], missing: list[str]) -> str:
         "To use another model: `cuebook run --model provider/model`, CUEBOOK_MODEL, or 'model' in cuebook.toml."
     )
     return "\n".join(lines)
+
+
+def _worktree_line(one: dict[str, Any]) -> str:
+    removal = shlex.join(("git", "-C", one["repository"], "worktree", "remove", "--force", one["folder"]))
+    return f"worktree  {one['name']}: {one['folder']} (`{removal}` removes it; its branch is cuebook/{one['name']})"
 
 
 def _probe_line(one: dict[str, Any]) -> str:
@@ -301,8 +351,15 @@ def _measured(amount: float, units: Sequence[tuple[int, str]], otherwise: str) -
 
 
 def _provider_line(one: dict[str, Any]) -> str:
+    limits = f"; {', '.join(_limits_of(one))}" if _limits_of(one) else ""
     if one["key_source"] and one["usable"]:
-        return f"  {one['name']:<16}ready, key from the {one['key_source']}"
+        return f"  {one['name']:<16}ready, key from the {one['key_source']}{limits}"
     if one["usable"]:
-        return f"  {one['name']:<16}{'needs no key' if one['address'] else 'ready'}"
+        return f"  {one['name']:<16}{'needs no key' if one['address'] else 'ready'}{limits}"
     return f"  {one['name']:<16}{one['reason']}"
+
+
+def _limits_of(provider: dict[str, Any]) -> list[str]:
+    at_once, per_minute = provider["at_once"], provider["requests_per_minute"]
+    limits = [] if at_once is None else [f"at most {at_once} calls at once"]
+    return limits if per_minute is None else [*limits, f"at most {per_minute} calls a minute"]

@@ -17,6 +17,7 @@ import click
 from cuebook.dialects import registry
 from cuebook.dialects.playbook import Playbook
 from cuebook.dialects.presentation.preview import Preview
+from cuebook.gate.policy import Preset
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.run import Settings
 from cuebook.service.preview import explanation
@@ -54,6 +55,7 @@ _COMMON: list[click.Parameter] = [
     FILE,
     *INPUTS,
     *options.SETTINGS,
+    options.POLICY,
     *options.choices([option for dialect in registry.dialects() for option in dialect.options]),
     options.STORE,
     options.AS_JSON,
@@ -116,7 +118,8 @@ async def _explained(given: Given, playbook: Playbook, *, every_act: bool = Fals
     settings = Settings(folder=playbook.folder, options=kept)
     setup = preview_setup(wiring)
     async with session.opened(wiring, empty=True) as service:
-        return await explanation.explain(service, playbook, inputs, settings, setup, every_act=every_act)
+        preset: Preset = given["policy"] or ""
+        return await explanation.explain(service, playbook, inputs, settings, setup, every_act=every_act, preset=preset)
 
 
 def _check_foreseeable(found: Preview, playbook: Playbook, command: str) -> None:

@@ -12,13 +12,24 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import click
 from click.core import ParameterSource
 
+from cuebook.config import checked_flag
 from cuebook.formats.database_url import is_database
 from cuebook.kernel.errors import BadInput
 from cuebook.surfaces.cli import completion, options, session
 from cuebook.surfaces.cli.commands.serve import FOLDERS, named_folders, playbook_folders
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal.output import complain, hand_over
-from cuebook.surfaces.mcp.install.clients import CLIENTS, Client, Entry, path_of, shown, token_needed, written
+from cuebook.surfaces.mcp.install.clients import (
+    CLIENTS,
+    Client,
+    Entry,
+    path_of,
+    removed,
+    shown,
+    token_needed,
+    written,
+)
+from cuebook.surfaces.mcp.install.skill import PLUGIN, install, remove, skill_path
 
 _ADDRESS = "http://127.0.0.1:8765"
 """The default URL of `cuebook serve`."""
@@ -74,7 +85,6 @@ def mcp_command(ctx: click.Context, /, **given: object) -> int:
 def _serve(given: Given) -> int:
     gc.disable()  # collecting while the SDK creates its many permanent classes takes a fifth of the startup time
     from cuebook.service.playbooks.library import Library
-    from cuebook.service.worker import Worker
     from cuebook.surfaces.mcp import stdio
     from cuebook.surfaces.mcp.host import Host
 
@@ -92,8 +102,7 @@ def _serve(given: Given) -> int:
 
     async def work() -> int:
         async with session.opened(wiring, create=True) as service:
-            worker = Worker(service, wiring.factory.workspace.path)
-            return await stdio.serve(Host(wiring, service, library, worker, caller))
+            return await stdio.serve(Host(wiring, service, library, wiring.worker(service), caller))
 
     return session.perform(work())
 
@@ -118,6 +127,10 @@ def _enter(project: str | None) -> None:
         click.Option(
             ["--url"], metavar="URL", help="Connect to /mcp on a running `cuebook serve` instead of starting a command."
         ),
+        click.Option(
+            ["--no-skill"], is_flag=True, help="Do not install the skill that teaches the assistant to use it."
+        ),
+        click.Option(["--force"], is_flag=True, help="Replace the installed skill even if you have changed it."),
     ],
 )
 def _install_command(given: Given) -> int:
@@ -125,7 +138,8 @@ def _install_command(given: Given) -> int:
 
     Options of `cuebook mcp` before `install` become part of the entry, as in `cuebook mcp --folder books install --client
     cursor`. The entry names the current folder, so the playbooks are the same wherever the assistant is started. --write
-    replaces an existing Cuebook entry and never changes anything else in the file.
+    replaces an existing Cuebook entry and never changes anything else in the file; it also installs a skill that teaches the
+    assistant to run playbooks, unless --file is given.
     """
     parent = click.get_current_context().parent
     assert parent is not None
@@ -138,12 +152,54 @@ def _install_command(given: Given) -> int:
     else:
         _write(client, entry, path)
         complain(f"cuebook: wrote the entry to {path}. Restart {client.title}.")
+        if not given["no_skill"] and not given["path"]:
+            _install_skill(client, force=given["force"])
     if entry.url:
         complain(token_needed(client))
     return 0
 
 
+@command(
+    "uninstall",
+    [
+        click.Option(["--client"], type=click.Choice(list(CLIENTS)), required=True, help="The assistant."),
+        click.Option(["--file", "path"], metavar="PATH", help="The file with the entry, if it is not the usual one."),
+    ],
+)
+def _uninstall_command(given: Given) -> int:
+    """Remove Cuebook's entry from an assistant's file, and the skill that `install` added.
+
+    Nothing else in the file changes. A skill that you have changed is kept.
+    """
+    client = CLIENTS[given["client"]]
+    path = Path(given["path"]) if given["path"] else path_of(client, Path.cwd(), Path.home())
+    gone = removed(client, path)
+    complain(f"cuebook: removed the entry from {path}." if gone else f"cuebook: there is no entry in {path}.")
+    skill = None if given["path"] else skill_path(client, Path.cwd(), Path.home())
+    if skill is not None:
+        fate = remove(skill)
+        words = {"removed": f"removed {skill}", "kept": f"kept {skill}: you have changed it"}.get(fate)
+        if words:
+            complain(f"cuebook: {words}.")
+    return 0
+
+
 mcp_command.add_command(_install_command)
+mcp_command.add_command(_uninstall_command)
+
+
+def _install_skill(client: Client, *, force: bool) -> None:
+    skill = skill_path(client, Path.cwd(), Path.home())
+    if skill is None:
+        complain(f"{client.title} has no folder of skills; the skill is in {PLUGIN}.")
+        return
+    words = {
+        "written": f"wrote the skill to {skill}",
+        "replaced": f"replaced {skill}, which you had changed",
+        "kept": f"kept {skill}: you have changed it. --force replaces it",
+        "same": f"the skill is already in {skill}",
+    }
+    complain(f"cuebook: {words[install(skill, force=force)]}.")
 
 
 def _write(client: Client, entry: Entry, path: Path) -> None:
@@ -202,4 +258,5 @@ def _command(given: Given) -> tuple[str, ...]:
 
 
 def _store_word(store: str) -> str:
+    checked_flag("store", store)  # a password must not end up in the assistant's file
     return store if is_database(store) else os.path.abspath(store)

@@ -13,19 +13,31 @@ import click
 import msgspec
 
 from cuebook.config import Config
+from cuebook.formats import addresses
 from cuebook.formats.shell import placed_in
 from cuebook.gate import approvals
 from cuebook.gate import policy as rules
 from cuebook.gate.gate import NETWORK
-from cuebook.gate.policy import Canceller, Layer, Opinion, Override, Policy, Reason, Rule, Ruling, overrides
+from cuebook.gate.policy import (
+    Canceller,
+    Layer,
+    Opinion,
+    Override,
+    Policy,
+    Reason,
+    Ruling,
+    overrides,
+)
 from cuebook.gate.policy.decide import restricts_reading
+from cuebook.gate.policy.model import AGENT_UNCONFINED
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Action, Domain
-from cuebook.performers.http import addresses
+from cuebook.service.runs.objects import override_object
 from cuebook.service.service import Service
 from cuebook.surfaces import display
 from cuebook.surfaces.cli import options, session
+from cuebook.surfaces.cli.commands.preset import config_folder, preset_command, rule_lines
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.output import complain, say
@@ -296,13 +308,16 @@ def _show(given: Given) -> int:
 def _policy_lines(today: Policy, config: Config) -> Iterator[str]:
     if not today.layers:
         yield "There are no policy files; only the built-in defaults apply."
-        yield f"Your own file would be {_config_folder(config) / 'policy.toml'}; a project's file is cuebook.policy.toml."
+        yield f"Your own file would be {config_folder(config) / 'policy.toml'}; a project's file is cuebook.policy.toml."
         yield ""
     for layer in today.layers:
         yield f"{layer.whose}: {layer.where} ({_standing(layer)})"
-        yield from _rule_lines(layer)
+        yield from rule_lines(layer)
         yield ""
     asked = today.approvals
+    if any(layer.bundle.preset == AGENT_UNCONFINED for layer in today.layers):
+        yield "Commands have no sandbox here, so the preset agent does not allow them."
+        yield ""
     yield "approvals:"
     yield f"  expire: {display.duration(asked.expires_after) if asked.expires_after is not None else 'never'}"
     yield f"  then:   {asked.on_expiry}"
@@ -333,25 +348,6 @@ def _standing(layer: Layer) -> str:
     if layer.may_allow:
         return "trusted"
     return f"not trusted: it can only restrict actions; `cuebook policy trust {shlex.quote(layer.where)}` trusts it"
-
-
-def _rule_lines(layer: Layer) -> Iterator[str]:
-    for domain in rules.TABLES:
-        for decision in ("deny", "ask", "allow"):
-            count = len(layer.patterns(domain, decision))
-            yield from dict.fromkeys(_rule_line(layer.rule(domain, decision, number)) for number in range(count))
-        default = layer.default(domain)
-        if default is not None:
-            yield _rule_line(default[1])
-
-
-def _rule_line(rule: Rule) -> str:
-    return f"  {rule.words}" + (f"  (line {rule.line})" if rule.line else "")
-
-
-def _config_folder(config: Config) -> Path:
-    assert config.user_file is not None  # `load` always sets it, even if the file does not exist
-    return config.user_file.parent
 
 
 # --- overrides ----------------------------------------------------------------------------------------
@@ -396,7 +392,14 @@ def _allow(given: Given) -> int:
     return session.with_service(given, act)
 
 
-@command("overrides", [options.STORE, options.AS_JSON])
+@command(
+    "overrides",
+    [
+        click.Option(["--run"], metavar="RUN", help="Those of one run instead, given at its approvals for that run."),
+        options.STORE,
+        options.AS_JSON,
+    ],
+)
 def _overrides(given: Given) -> int:
     """List the overrides: actions that were allowed in advance.
 
@@ -404,7 +407,8 @@ def _overrides(given: Given) -> int:
     """
 
     async def act(service: Service) -> int:
-        found, now = await service.overrides(), service.clock()
+        now = service.clock()
+        found = await service.overrides() if given["run"] is None else await service.run_overrides(given["run"])
         if given["as_json"]:
             sys.stdout.write(views.json_line([_override_object(one, now) for one in found]))
             return 0
@@ -413,7 +417,9 @@ def _overrides(given: Given) -> int:
             until = f"valid {_until(one)}" if state == "holds" else state
             by = f"{one.by}, {display.moment(one.created)}"
             say(f"{one.id}  {one.domain:<8}{shlex.quote(one.pattern):<32}  {until}  ({by})")
-        if not found:
+        if not found and given["run"] is not None:
+            say("Nothing was allowed for this run in advance.")
+        elif not found:
             say("There are no overrides. `cuebook policy allow DOMAIN PATTERN` adds one.")
         return 0
 
@@ -422,7 +428,10 @@ def _overrides(given: Given) -> int:
 
 @command("revoke", [click.Argument(["override"]), options.AS_USER, options.STORE])
 def _revoke(given: Given) -> int:
-    """Revoke an override."""
+    """Revoke an override, of all runs or of one run.
+
+    From then on, the action needs approval again, also in runs that are in progress.
+    """
 
     async def act(service: Service) -> int:
         await service.revoke_override(given["override"], await session.acting(service, given))
@@ -461,7 +470,7 @@ def _until(override: Override) -> str:
 
 
 def _override_object(override: Override, now: float) -> dict[str, Any]:
-    return {**msgspec.to_builtins(override), "state": _state(override, now)}
+    return {**override_object(override, now), "tenant": override.tenant}
 
 
 # --- trust --------------------------------------------------------------------------------------------
@@ -510,12 +519,12 @@ def _project_files(given: Given) -> list[Path]:
     """The chosen policy file, and the others that apply here."""
     if given["file"]:
         return [Path(given["file"])]
-    found = rules.find(_config_folder(options.configuration(given)), Path.cwd())
+    found = rules.find(config_folder(options.configuration(given)), Path.cwd())
     paths = [one.path for one in found if one.whose == "project"]
     if not paths:
         raise NotFound("There is no cuebook.policy.toml in this folder or above.", fix="Pass the path of the file.")
     return paths
 
 
-for _command in (_test, _show, _allow, _overrides, _revoke, _trust):
+for _command in (_test, _show, preset_command, _allow, _overrides, _revoke, _trust):
     policy_command.add_command(_command)

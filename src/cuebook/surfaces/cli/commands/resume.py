@@ -10,6 +10,7 @@ import click
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import ENDED, PAUSES, WAITING
 from cuebook.kernel.run import RunRow
+from cuebook.service.lasting_approvals import LASTING
 from cuebook.service.service import Service
 from cuebook.surfaces.cli import completion, options, session
 from cuebook.surfaces.cli.inputs import gather_answers
@@ -30,6 +31,7 @@ CHANGES: list[click.Parameter] = [options.SET, *options.ANSWERS, *options.SETTIN
     [
         click.Argument(["run"], shell_complete=completion.runs("pending", "running", *WAITING)),
         *CHANGES,
+        options.WORKSPACE,
         options.STORE,
         *options.LIVE,
     ],
@@ -42,7 +44,7 @@ def resume_command(given: Given) -> int:
     """
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
-        row = await service.get(given["run"])
+        row = await moved_here(service, wiring, await service.get(given["run"]), given)
         if row.status == "expired":
             return row  # it cannot continue; its summary says what to do
         values, settings = await changes_for(service, wiring, row, given)
@@ -71,6 +73,7 @@ def resume_command(given: Given) -> int:
     [
         click.Argument(["run_or_wait"], shell_complete=completion.waits("question")),
         click.Argument(["value"], shell_complete=completion.answers_to_wait),
+        options.WORKSPACE,
         options.STORE,
         *options.LIVE,
     ],
@@ -83,7 +86,7 @@ def answer_command(given: Given) -> int:
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
         wait = await session.open_wait(service, given["run_or_wait"], "question")
-        row = await service.get(wait.run)
+        row = await moved_here(service, wiring, await service.get(wait.run), given)
         await check_model(wiring, row, {})
         await service.answer(wait.id, options.value_of("VALUE", given["value"]))
         return row
@@ -97,8 +100,23 @@ def answer_command(given: Given) -> int:
         click.Argument(["run_or_wait"], shell_complete=completion.waits("approval", "in_doubt")),
         click.Argument(["decision"], type=click.Choice(["approve", "deny", "repeat", "stop", "done"])),
         click.Option(["--reason"], metavar="TEXT", default="", help="The reason, for the record."),
+        click.Option(
+            ["--for", "lasts"],
+            type=click.Choice(LASTING),
+            default="once",
+            show_default=True,
+            help="With 'approve': also allow what the approval offers, for the rest of this run or for all runs.",
+        ),
+        click.Option(
+            ["--offer"],
+            type=click.IntRange(min=1),
+            metavar="NUMBER",
+            default=1,
+            help="With --for: which of several offers to allow; the first is the narrowest.",
+        ),
         click.Option(["--outcome"], metavar="JSON", help="With 'done': the result of the effect."),
         options.AS_USER,
+        options.WORKSPACE,
         options.STORE,
         *options.LIVE,
     ],
@@ -107,7 +125,9 @@ def decide_command(given: Given) -> int:
     """Approve or deny an action in a run, or resolve an effect in doubt.
 
     `cuebook inbox WAIT` shows the action in full. 'approve' and 'deny' apply once: Cuebook runs exactly what was
-    approved, and asks again if anything changes.
+    approved, and asks again if anything changes. With --for run or --for always, the same actions are then also allowed
+    without asking, by the patterns that the approval shows. `cuebook policy overrides` lists them, and `cuebook policy
+    revoke` ends them. A policy that denies something still denies it.
 
     An effect is in doubt if it was started and its outcome is unknown, for example because the process was killed.
     'repeat' performs it again, 'stop' fails the run, and 'done' continues with the outcome you pass:
@@ -120,8 +140,16 @@ def decide_command(given: Given) -> int:
         who = await session.acting(service, given)
         kind = "approval" if given["decision"] in ("approve", "deny") else "in_doubt"
         wait = await session.open_wait(service, given["run_or_wait"], kind)
-        row = await service.get(wait.run)
-        await service.decide(wait.id, given["decision"], who, reason=given["reason"], outcome=outcome)
+        row = await moved_here(service, wiring, await service.get(wait.run), given)
+        await service.decide(
+            wait.id,
+            given["decision"],
+            who,
+            reason=given["reason"],
+            outcome=outcome,
+            lasts=given["lasts"],
+            offer=given["offer"],
+        )
         return row
 
     return session.in_foreground(given, act)
@@ -155,6 +183,7 @@ def cancel_command(given: Given) -> int:
         click.Argument(["run"], shell_complete=completion.runs("failed", "cancelled", "expired")),
         click.Option(["--whole-step"], is_flag=True, help="Repeat the failed step from its beginning."),
         options.AS_USER,
+        options.WORKSPACE,
         options.STORE,
         *options.LIVE,
     ],
@@ -164,11 +193,21 @@ def retry_command(given: Given) -> int:
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
         who = await session.acting(service, given)
-        row = await service.get(given["run"], who)
+        row = await moved_here(service, wiring, await service.get(given["run"], who), given)
         await check_model(wiring, row, {})
         return await service.retry(row.id, whole_step=given["whole_step"], who=who)
 
     return session.in_foreground(given, act)
+
+
+async def moved_here(service: Service, wiring: Wiring, row: RunRow, given: Given) -> RunRow:
+    """The run, moved to the folder given by `--workspace`, if that is not its folder yet."""
+    if not given["workspace"]:
+        return row
+    workspace = wiring.factory.workspace
+    if workspace.problem is not None:
+        raise BadInput(workspace.problem.message, fix=workspace.problem.fix)
+    return await service.move(row.id, workspace.path, workspace.label)
 
 
 async def changes_for(

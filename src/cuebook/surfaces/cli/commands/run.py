@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +14,19 @@ import msgspec
 
 from cuebook.dialects import registry
 from cuebook.dialects.options import COMMON
-from cuebook.dialects.playbook import Playbook
+from cuebook.dialects.playbook import Accepted, Playbook
+from cuebook.gate.policy import Preset
 from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.service.service import Service
+from cuebook.service.worker import leave_to_workers
+from cuebook.surfaces import display
 from cuebook.surfaces.cli import options, session
 from cuebook.surfaces.cli.inputs import gather_answers, gather_inputs
 from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.playbook_command import FILE, INPUTS, PlaybookCommand
+from cuebook.surfaces.cli.terminal.output import complain, say
 from cuebook.wiring.wiring import Wiring
 
 HELP = """Run a playbook.
@@ -37,10 +46,12 @@ OPTIONS: list[click.Parameter] = [
     *options.ANSWERS,
     *options.SETTINGS,
     options.BREAK,
+    options.POLICY,
     *options.choices([*COMMON, *(option for dialect in registry.dialects() for option in dialect.options)]),
     options.STORE,
     *options.LIVE,
     *options.ENVELOPE,
+    click.Option(["--detach"], is_flag=True, help="Start the run, print its id, and leave it to a worker or a server."),
     click.Option(["--dry-run"], is_flag=True, help="Only print what each step would ask or do."),
 ]
 
@@ -65,13 +76,52 @@ def start(given: Given, playbook: Playbook) -> int:
     wiring.check_models(playbook.dialect, playbook.document, settings)
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
-        return await service.start(playbook, inputs, settings)
+        if given["unattended"]:
+            await _warn_of_approvals(given, service, wiring, replace(playbook, document=document), inputs, settings)
+        return await service.start(playbook, inputs, settings, preset=given["policy"] or "")
 
+    if given["detach"]:
+        return session.with_service(
+            given, lambda service: _detached(given, service, act(service, wiring)), starts=True, wiring=wiring
+        )
     if given["envelope"] or given["strict_envelope"]:
         from cuebook.surfaces.cli.commands import runtime
 
         return runtime.started(given, wiring, lambda service: act(service, wiring))
     return session.in_foreground(given, act, create=True, wiring=wiring)
+
+
+async def _warn_of_approvals(
+    given: Given, service: Service, wiring: Wiring, playbook: Playbook, inputs: Accepted, settings: Settings
+) -> None:
+    """Says before an unattended run starts if someone would have to approve something in it."""
+    from cuebook.service.preview.explanation import explain
+    from cuebook.surfaces.explanation import asked_summary
+    from cuebook.wiring.preview import preview_setup
+
+    preset: Preset = given["policy"] or ""
+    try:
+        setup = preview_setup(wiring)
+        explained = await explain(service, playbook, inputs.values, settings, setup, preset=preset)
+    except (CuebookError, EffectFailed):
+        return  # the run reports it
+    if explained.asking:
+        policy = f" --policy {preset}" if preset else ""
+        how = f"explain {shlex.quote(playbook.where)}{policy}"
+        complain(f"{asked_summary(explained)} `{display.command_line(how)}` shows what would be asked.")
+
+
+async def _detached(given: Given, service: Service, starting: Awaitable[RunRow]) -> int:
+    row = await starting
+    await leave_to_workers(service, row.id)
+    if given["as_json"]:
+        say(json.dumps({"run": row.id, "status": row.status}))
+        return 0
+    say(row.id)
+    complain(
+        f"A worker or a server in this workspace continues it: {display.command_line(f'events {row.id} --follow')}"
+    )
+    return 0
 
 
 class _Run(PlaybookCommand):

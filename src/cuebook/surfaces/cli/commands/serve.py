@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -53,8 +54,10 @@ OPTIONS: list[click.Parameter] = [
         help=f"A file with the token for the API and for signing in from other machines; or set {TOKEN}.",
         shell_complete=completion.any_file,
     ),
+    options.DRAIN,
     options.SETTINGS[0],
     options.STORE,
+    *options.TEMPORAL,
 ]
 
 
@@ -88,12 +91,25 @@ def _serve(given: Given) -> int:
         if given["open_it"]:
             webbrowser.open(address)
 
-    async def work() -> int:
-        async with session.opened(wiring, create=True) as service:
-            site = make_site(wiring, service, folders=folders, serve_token=token)
-            return await server.serve(site, listening, host, names=given["names"], on_ready=ready)
+    def draining() -> None:
+        complain("cuebook: stopping. Steps in progress may finish; the runs continue elsewhere or after a restart.")
 
-    code = session.perform(work())
+    async def work() -> int:
+        with closing(listening):  # also if the store or the dispatcher cannot be opened
+            async with session.opened(wiring, create=True) as service:
+                site = make_site(wiring, service, folders=folders, serve_token=token)
+                return await server.serve(
+                    site,
+                    listening,
+                    host,
+                    names=given["names"],
+                    on_ready=ready,
+                    on_drain=draining,
+                    drain=wiring.config.get("worker.drain"),
+                )
+
+    with closing(listening):  # it is open even if the store cannot be opened
+        code = session.perform(work())
     complain("cuebook: stopped. Unfinished runs continue when you start `cuebook serve` again.")
     return code
 
@@ -125,9 +141,15 @@ serve_command.add_command(_token_command)
 
 
 def _configuration(given: Given, *, hosted: bool) -> Config:
-    config = options.configuration(given)
+    flags = {
+        "store": given["store"],
+        "model": given["model"],
+        "worker.drain": given["drain"],
+        **options.temporal(given),
+    }
+    config = load(flags)
     if hosted and config.origin("rate_limit").place == "default":
-        return load({"store": given["store"], "model": given["model"], "rate_limit": HOSTED_RATE})
+        return load({**flags, "rate_limit": HOSTED_RATE})
     return config
 
 

@@ -18,14 +18,16 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import RunStatus
 from cuebook.kernel.journal import Entry, step_at
 from cuebook.kernel.run import RunRow, StepRow, WaitRow, stopped
+from cuebook.service.dispatch.follow import waits_for
 from cuebook.service.runs import objects as run_objects
+from cuebook.service.runs.tool_calls import call_object, plan_object
 from cuebook.service.runs.views import only_answered
 from cuebook.service.service import RunView, Service
 from cuebook.surfaces import display
 from cuebook.surfaces.cli import completion, next_steps, options, session
 from cuebook.surfaces.cli.commands.resume import RUN
 from cuebook.surfaces.cli.options import Given, command
-from cuebook.surfaces.cli.terminal import views
+from cuebook.surfaces.cli.terminal import calls_in_words, views
 from cuebook.surfaces.cli.terminal.output import complain, hand_over, in_json, say
 
 _EVENT_ID = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
@@ -102,6 +104,7 @@ def runs_command(given: Given) -> int:
             ["--state"], is_flag=True, help="Print the execution state that the playbook's format defines, as JSON."
         ),
         click.Option(["--trace"], is_flag=True, help="Print the trace and the results, as JSON."),
+        click.Option(["--calls"], is_flag=True, help="Print every tool call with its arguments and its whole result."),
         click.Option(["--sent"], metavar="STEP", help="Print everything that was sent to a model at this step."),
         options.STORE,
         options.AS_JSON,
@@ -115,8 +118,8 @@ def show_command(given: Given) -> int:
     every executed line. For a conversational playbook, the output is the conversation, the listing with the current line,
     the stack and the variables.
     """
-    if sum(bool(given[name]) for name in ("output", "state", "trace", "sent")) > 1:
-        raise BadInput("--output, --state, --trace and --sent are mutually exclusive.", fix="Choose one.")
+    if sum(bool(given[name]) for name in ("output", "state", "trace", "calls", "sent")) > 1:
+        raise BadInput("--output, --state, --trace, --calls and --sent are mutually exclusive.", fix="Choose one.")
 
     async def look(service: Service) -> int:
         row = await service.get(given["run"])
@@ -133,15 +136,21 @@ def show_command(given: Given) -> int:
             sys.stdout.write(in_json(text.decode()) + "\n")
             return 0
         view, interrupted = await service.view(row.id), await service.is_interrupted(row.id)
+        if given["calls"]:
+            _print_calls(view, as_json=given["as_json"])
+            return 0
         output = run_objects.final_output(view)
         program = None if given["output"] else (await _observed(service, row)).conversation
+        held_up = await waits_for(service, row.id)
         if given["as_json"]:
             more = {"program": program.as_object()} if program is not None else {}
-            sys.stdout.write(views.json_line({**next_steps.as_object(view, interrupted=interrupted), **more}))
+            shown = next_steps.as_object(view, interrupted=interrupted, waits_for=held_up)
+            sys.stdout.write(views.json_line({**shown, **more}))
         elif given["output"]:
             hand_over(f"{output}\n" if output is not None else "")
         else:
-            say(_in_words(view, await session.title_of(service, row), program, interrupted=interrupted))
+            title = await session.title_of(service, row)
+            say(_in_words(view, title, program, interrupted=interrupted, held_up=held_up))
         return 0
 
     return session.look(given, look)
@@ -155,6 +164,14 @@ async def _observed(service: Service, row: RunRow) -> Projection:
         return playbook.observed(entries)
     dialect = registry.find(row.dialect)
     return Projection() if dialect is None or not dialect.talks else seen(dialect.observe(None), entries)
+
+
+def _print_calls(view: RunView, *, as_json: bool) -> None:
+    if as_json:
+        made = {"calls": [call_object(one) for one in view.calls], "plans": [plan_object(one) for one in view.plans]}
+        sys.stdout.write(views.json_line({"run": view.run.id, **made}))
+        return
+    say("\n\n".join(calls_in_words.whole(view.calls)) or "No model has called a tool in this run.")
 
 
 async def _state(service: Service, row: RunRow) -> dict[str, Any]:
@@ -180,7 +197,7 @@ async def _trace(service: Service, row: RunRow) -> dict[str, Any]:
     return {"run": row.id, "status": row.status, **trace}
 
 
-def _in_words(view: RunView, title: str, program: Conversation | None, *, interrupted: bool) -> str:
+def _in_words(view: RunView, title: str, program: Conversation | None, *, interrupted: bool, held_up: str = "") -> str:
     row = view.run
     parts = [f"{title}\n{row.name}, started {display.moment(row.created)}"]
     if row.parent:
@@ -191,23 +208,37 @@ def _in_words(view: RunView, title: str, program: Conversation | None, *, interr
         from cuebook.surfaces.cli.terminal import conversation
 
         parts += conversation.in_words(program)
+        parts += ["\n".join(calls_in_words.brief(view.calls, view.plans))] if view.calls else []
         closing = conversation.summary_of(view, program, sits=sys.stdin.isatty() and sys.stdout.isatty())
     else:
         parts += _steps_in_words(view)
         closing = views.summary(view)
+    if view.overrides:
+        listed = [f"  {one.id}  {display.override_words(one)}" for one in view.overrides]
+        how = [] if all(one.revoked for one in view.overrides) else ["  `cuebook policy revoke ID` ends one of them"]
+        parts.append("\n".join(["allowed for this run:", *listed, *how]))
     next = [words for words in closing[1:] if words[0] in ("next", "or")]
     lines = [
-        ("status", display.status_of(row, view.waits, interrupted=interrupted)), *closing[1 : -max(1, len(next))]
-    ]  # fmt: skip
+        ("status", display.status_of(row, view.waits, interrupted=interrupted, waits_for=held_up)),
+        *closing[1 : -max(1, len(next))],
+    ]
+    lines.append(("waits for", _with_start(held_up)))
     if interrupted:
         lines += [
             ("because", run_objects.interrupted_words(row)),
             ("next", next_steps.what_next(row, [], interrupted=True)),
         ]
+    elif display.is_decided(row, view.waits, held_up):
+        lines.append(("next", next_steps.what_next(row, view.waits, waits_for=held_up)))
     elif row.status != "completed":
         lines += next if program is not None else [("next", next_steps.what_next(row, view.waits)), *next[1:]]
     parts.append("\n".join(f"{name + ':':<12}{words}" for name, words in lines if words))
     return "\n\n".join(parts)
+
+
+def _with_start(held_up: str) -> str:
+    """What a run waits for, with the command that starts a worker."""
+    return f"{held_up}; `{display.command_line('worker')}` starts one" if held_up.startswith("a worker") else held_up
 
 
 def _steps_in_words(view: RunView) -> Iterator[str]:
@@ -218,6 +249,9 @@ def _steps_in_words(view: RunView) -> Iterator[str]:
             f"  {_step_line(step, view.run)}"
         )
         has_details = step.seq and last[step.label] == number  # outputs and notes come from the last visit
+        made = [one for one in view.calls if (one.step, one.visit) == (step.label, step.visit)]
+        plans = [one for one in view.plans if one.step == step.label] if has_details else []
+        head += "".join(f"\n  {line}" for line in calls_in_words.brief(made, plans))
         notes = [*_answers_in_words(view, step.label), *view.notes.get(step.label, [])] if has_details else []
         head += "".join(f"\n  {note}" for note in notes)
         if has_details and (source := view.passed_on.get(step.label)):
@@ -241,7 +275,8 @@ def _answers_in_words(view: RunView, label: str) -> Iterator[str]:
 
 def _step_line(step: StepRow, run: RunRow) -> str:
     how = stopped(run, step)
-    words = [how or step.status.replace("_", " ") + (f": {step.reason}" if step.reason else "")]
+    named = display.step_status_of(step, run)
+    words = [how or named + (f": {step.reason}" if step.reason else "")]
     if step.started and step.finished:
         words.append(display.duration(step.totals.seconds or step.finished - step.started))
     if step.totals.calls:

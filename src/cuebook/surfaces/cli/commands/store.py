@@ -11,13 +11,15 @@ import click
 
 from cuebook.config import load
 from cuebook.kernel.errors import BadInput, NotFound, StoreError
-from cuebook.service.transfer import Copied, copy_decisions, copy_runs
+from cuebook.service.transfer import Copied, copy_decisions, copy_runs, full_check
 from cuebook.surfaces.cli import options
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.output import complain, say
 from cuebook.wiring.stores import has_store
 from cuebook.wiring.wiring import Wiring
+
+_ARGUMENTS = {"source": "FROM", "target": "TO"}
 
 
 @click.group("store", help="Copy runs from one store to another.")
@@ -27,12 +29,13 @@ def store_command() -> None:
 
 @command(
     "copy",
-    [click.Argument(["source"], metavar="FROM"), click.Argument(["target"], metavar="TO"), options.AS_JSON],
+    [*(click.Argument([name], metavar=shown) for name, shown in _ARGUMENTS.items()), options.AS_JSON],
 )
 def _copy(given: Given) -> int:
     """Copy all runs to another store, waiting ones included.
 
-    FROM and TO are files or Postgres databases (postgresql://...). Every journal is checked before and after. Runs that TO
+    FROM and TO are files or Postgres databases (postgresql://...). Every run is checked before, as by `cuebook audit
+    --verify`, and its journal again after. Runs that TO
     already has are skipped, so an interrupted copy can be repeated. Users, secrets' handles, overrides and trust are
     copied too. FROM is not changed: afterwards, use only one of the two, or a waiting run could continue in both.
 
@@ -42,7 +45,7 @@ def _copy(given: Given) -> int:
 
 
 async def _copied(given: Given) -> int:
-    wirings = [Wiring(load({"store": given[name]})) for name in ("source", "target")]
+    wirings = [_wiring(given, name) for name in ("source", "target")]
     if not has_store(wirings[0].config):
         raise NotFound(f"There is no store {given['source']}.", fix="Check the path.")
     if wirings[0].config.get("store") == wirings[1].config.get("store"):
@@ -56,11 +59,19 @@ async def _copied(given: Given) -> int:
                 raise BadInput(error.message, fix=error.fix) from None
         source, target = opened
         decisions = await copy_decisions(source, target)
-        results = await copy_runs(source, target, lambda one: _report(one, given))
+        results = await copy_runs(source, target, lambda one: _report(one, given), full_check(source))
     finally:
         for store in opened:
             await store.close()
     return _summary(results, decisions, given)
+
+
+def _wiring(given: Given, name: str) -> Wiring:
+    try:
+        return Wiring(load({"store": given[name]}))
+    except BadInput as error:  # it names the option that other commands have
+        message = error.message.replace("--store: ", f"{_ARGUMENTS[name]}: ", 1)
+        raise BadInput(message, fix=error.fix) from None
 
 
 def _report(one: Copied, given: Given) -> None:

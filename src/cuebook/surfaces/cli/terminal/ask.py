@@ -20,6 +20,7 @@ from cuebook.kernel.engine.waits import WHOLE
 from cuebook.kernel.errors import BadInput, Refused
 from cuebook.kernel.events import STATUS_OF_WAIT
 from cuebook.kernel.run import WaitRow
+from cuebook.service.lasting_approvals import Lasts, offered
 from cuebook.service.service import Principal, Service
 from cuebook.surfaces import display
 from cuebook.surfaces.cli import next_steps
@@ -35,6 +36,14 @@ Decision = Literal["approve", "deny", "repeat", "stop"]
 LATER = "later"
 _MEANT = {"y": "approve", "yes": "approve", "n": "deny", "no": "deny"}
 """Other words that people use for a decision."""
+_LASTING: Mapping[str, tuple[Lasts, int]] = {
+    "run": ("run", 1),
+    "always": ("always", 1),
+    "run+": ("run", 2),
+    "always+": ("always", 2),
+}
+"""The words for an approval that lasts, each with how long, and the number of the offer."""
+_HOW_LONG = {"run": "for the rest of this run", "always": "in all runs, until it is revoked"}
 _BETWEEN_LOOKS = 0.3
 """Seconds between checks of whether the wait was decided elsewhere."""
 
@@ -152,7 +161,13 @@ class Asker:
     async def _approval(self, wait: WaitRow) -> None:
         for line in next_steps.approval_lines(wait):
             self._say(line)
-        await self._decide(wait, ("approve", "deny"))
+        choices = [display.patterns_words(one) for one in offered(wait)]
+        if choices:
+            self._say(f"\n{'approve':<10}this action only, once")
+            for word, (lasts, number) in _LASTING.items():
+                if number <= len(choices):
+                    self._say(f"{word:<10}and {_HOW_LONG[lasts]}: {choices[number - 1]}")
+        await self._decide(wait, ("approve", "deny"), len(choices))
 
     async def _in_doubt(self, wait: WaitRow) -> None:
         self._say(wait.prompt, "yellow")
@@ -163,17 +178,31 @@ class Asker:
         self._say(f"If it did happen, `cuebook decide {wait.id} done --outcome JSON` records its result.")
         await self._decide(wait, ("repeat", "stop"))
 
-    async def _decide(self, wait: WaitRow, decisions: tuple[Decision, Decision]) -> None:
-        """Asks for one of two decisions, optionally followed by a reason. An empty line decides nothing."""
+    async def _decide(self, wait: WaitRow, decisions: tuple[Decision, Decision], offers: int = 0) -> None:
+        """Asks for one of two decisions, optionally followed by a reason. An empty line decides nothing.
+
+        With offers, an approval can also last. Only the full word is accepted for that.
+        """
+        lasting = [word for word, (_, number) in _LASTING.items() if number <= offers]
+        listed = ", ".join((decisions[0], *lasting, decisions[1]))
         while True:
-            said = await self._line(wait, f'{decisions[0]}, {decisions[1]}, or "later" (a reason may follow): ')
-            word = said.strip().lower().partition(" ")[0]
+            said = await self._line(wait, f'{listed}, or "later" (a reason may follow): ')
+            word, _, rest = said.strip().partition(" ")
+            word = word.lower()
             if word and LATER.startswith(word):
                 raise Later
+            if word in lasting:
+                lasts, offer = _LASTING[word]
+                await self._service.decide(wait.id, "approve", self._who, reason=rest.strip(), lasts=lasts, offer=offer)
+                return
+            if lasting and word == decisions[0] and rest.strip().lower() in lasting:
+                self._say(f'Type only "{rest.strip().lower()}" to allow that; "{word}" approves this once.', "red")
+                continue
             meant = _MEANT.get(word, word) if decisions[0] == "approve" else word
             decision = next((one for one in decisions if meant and one.startswith(meant)), None)
             if decision is None:
-                self._say(f'Expected "{decisions[0]}", "{decisions[1]}" or "later".', "red")
+                names = ", ".join(f'"{one}"' for one in (decisions[0], *lasting, decisions[1]))
+                self._say(f'Expected {names} or "later".', "red")
                 continue
             await self._service.decide(wait.id, decision, self._who, reason=said.strip()[len(word) :].strip())
             return

@@ -17,6 +17,7 @@ from cuebook.dialects.playbook import Playbook
 from cuebook.dialects.presentation.projection import Projection
 from cuebook.kernel.context import Text
 from cuebook.kernel.events import (
+    FOR_HOST,
     Noted,
     Performed,
     Performing,
@@ -325,10 +326,15 @@ def summary(view: RunView) -> list[tuple[str, str]]:
         lines.append(("why", f"{row.error}{where}"))
     for wait in view.waits:
         which = f" ({wait.id})" if sum(one.kind == wait.kind for one in view.waits) > 1 else ""
-        lines.append((wait.kind.replace("_", " "), f"{wait.prompt}{which}"))
+        if wait.kind == FOR_HOST:
+            lines.append(
+                ("waits for", f"the assistant (step {wait.place.step})" if wait.place.step else "the assistant")
+            )
+        else:
+            lines.append((wait.kind.replace("_", " "), f"{wait.prompt}{which}"))
         if wait.kind == "question" and (choices := display.choices_of(wait)):
             lines.append(("answers", choices))
-        if wait.expires is not None and wait.kind in (*ASKED, "timer"):
+        if wait.expires is not None and wait.kind in (*ASKED, "timer", FOR_HOST):
             lines.append(("until", display.moment(wait.expires)))
     lines += [
         ("steps", display.steps_of(row)),

@@ -10,11 +10,20 @@ import os
 import secrets
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from cuebook.kernel.errors import BadInput
-from cuebook.surfaces.mcp.install.edit import CannotEdit, into_json, into_toml, read_json, table_of
+from cuebook.surfaces.mcp.install.edit import (
+    CannotEdit,
+    into_json,
+    into_toml,
+    out_of_json,
+    out_of_toml,
+    read_json,
+    table_of,
+)
 
 NAME = "cuebook"
 TOKEN = "CUEBOOK_TOKEN"
@@ -43,10 +52,12 @@ class Client(NamedTuple):
     """How to write an environment variable; `%s` if the client does not expand variables."""
     address: str = "url"
     """Its key for the URL of a streamable HTTP server; empty if it supports only commands."""
+    skills: str = ""
+    """The folder of its skills, below the home folder (`~`) or the project; empty if it has none."""
 
 
 CLIENTS: dict[str, Client] = {
-    "claude": Client("Claude Code", ".mcp.json", style="typed"),
+    "claude": Client("Claude Code", ".mcp.json", style="typed", skills=".claude/skills"),
     "claude-desktop": Client(
         "Claude Desktop",
         "~/Library/Application Support/Claude/claude_desktop_config.json"
@@ -54,13 +65,19 @@ CLIENTS: dict[str, Client] = {
         else "~/.config/Claude/claude_desktop_config.json",
         address="",
     ),
-    "cursor": Client("Cursor", ".cursor/mcp.json", variable="${env:%s}"),
-    "vscode": Client("VS Code", ".vscode/mcp.json", "servers", "typed", "${env:%s}"),
-    "codex": Client("Codex", "~/.codex/config.toml", "mcp_servers", "toml"),
-    "gemini": Client("Gemini CLI", ".gemini/settings.json", variable="$%s", address="httpUrl"),
-    "windsurf": Client("Windsurf", "~/.codeium/windsurf/mcp_config.json", variable="${env:%s}", address="serverUrl"),
+    "cursor": Client("Cursor", ".cursor/mcp.json", variable="${env:%s}", skills=".cursor/skills"),
+    "vscode": Client("VS Code", ".vscode/mcp.json", "servers", "typed", "${env:%s}", skills=".github/skills"),
+    "codex": Client("Codex", "~/.codex/config.toml", "mcp_servers", "toml", skills="~/.codex/skills"),
+    "gemini": Client("Gemini CLI", ".gemini/settings.json", variable="$%s", address="httpUrl", skills=".gemini/skills"),
+    "windsurf": Client(
+        "Windsurf",
+        "~/.codeium/windsurf/mcp_config.json",
+        variable="${env:%s}",
+        address="serverUrl",
+        skills=".windsurf/skills",
+    ),
     "zed": Client("Zed", "~/.config/zed/settings.json", "context_servers", variable="%s"),
-    "opencode": Client("OpenCode", "opencode.json", "mcp", "list", "{env:%s}"),
+    "opencode": Client("OpenCode", "opencode.json", "mcp", "list", "{env:%s}", skills=".opencode/skills"),
 }
 
 
@@ -84,6 +101,18 @@ def token_needed(client: Client) -> str:
 
 def written(client: Client, entry: Entry, path: Path) -> None:
     """Write the entry into the client's file. Raises `BadInput` if anything else in it would change."""
+    _change(path, lambda before: _amended(client, entry, before))
+
+
+def removed(client: Client, path: Path) -> bool:
+    """Remove the entry from the client's file; returns whether there was one. Raises `BadInput` if anything else in it would
+    change."""
+    if not path.exists():
+        return False
+    return _change(path, lambda before: _without_entry(client, before))
+
+
+def _change(path: Path, changed: Callable[[str], str]) -> bool:
     for one in (path, *path.parents):
         if os.path.islink(one) and not os.path.exists(one):
             raise BadInput(
@@ -97,7 +126,7 @@ def written(client: Client, entry: Entry, path: Path) -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read: {error}.", fix=BY_HAND) from None
     try:
-        after = _amended(client, entry, before).encode()
+        after = changed(before).encode()
     except CannotEdit as why:
         raise BadInput(f"{path} {why}. It was not changed.", fix=BY_HAND) from None
     except UnicodeEncodeError:
@@ -105,11 +134,19 @@ def written(client: Client, entry: Entry, path: Path) -> None:
             f"{path} was not changed: the entry has characters that UTF-8 cannot encode.", fix=BY_HAND
         ) from None
     if after == before.encode():
-        return
+        return False
     try:
-        _replace(Path(os.path.realpath(path)), after)
+        replace_file(Path(os.path.realpath(path)), after)
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror}.", fix=BY_HAND) from None
+    return True
+
+
+def _without_entry(client: Client, before: str) -> str:
+    if client.style == "toml":
+        return out_of_toml(before, (client.key, NAME))
+    nested = client.style == "list" and _is_nested(before, client.key)
+    return out_of_json(before, (client.key, "servers", NAME) if nested else (client.key, NAME))
 
 
 def _amended(client: Client, entry: Entry, before: str) -> str:
@@ -146,7 +183,7 @@ def _value(client: Client, entry: Entry) -> dict[str, Any]:
     return {"type": "stdio", **value} if client.style == "typed" else value
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
     """Replace the file atomically, keeping its mode."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

@@ -83,6 +83,60 @@ def into_toml(text: str, path: tuple[str, str], entry: Settings) -> str:
     return amended
 
 
+def out_of_json(text: str, path: tuple[str, ...]) -> str:
+    """The text without the entry at this path of keys."""
+    if not without_comments(text).strip():
+        return text
+    known, wanted = read_json(text), read_json(text)
+    if not _drop(wanted, path):
+        return text
+    bare = without_comments(text)
+    amended = _amended_object(text, _past_blank(bare, 0), known, wanted, 1)
+    exact = read_json(text, exact=True)
+    _drop(exact, path)
+    try:
+        same = read_json(amended, exact=True) == exact
+    except CannotEdit:
+        same = False
+    if not same:
+        raise CannotEdit("would also change in other places")
+    return amended
+
+
+def out_of_toml(text: str, path: tuple[str, str]) -> str:
+    """The text without the entry's table and the tables below it."""
+    wanted = _read_toml(text)
+    if not _drop(wanted, path):
+        return text
+    table, name = path
+    kept: list[str] = []
+    inside = False
+    for piece in _statements(text):
+        if piece.lstrip().startswith("["):
+            heading = _read_toml(piece)
+            inside = name in (heading.get(table) or {}) if isinstance(heading.get(table), dict) else False
+        if not inside:
+            kept.append(piece)
+    amended = "".join(kept)
+    left = _read_toml(amended)
+    left.setdefault(table, {})
+    wanted.setdefault(table, {})
+    if left != wanted:
+        raise CannotEdit(f"has '{name}' in a form other than a table [{table}.{name}]")
+    return amended
+
+
+def _drop(known: Settings, path: tuple[str, ...]) -> bool:
+    """Remove the value at this path of keys; returns whether there was one."""
+    holder: Any = known
+    for key in path[:-1]:
+        holder = holder.get(key) if isinstance(holder, dict) else None
+    if not isinstance(holder, dict) or path[-1] not in holder:
+        return False
+    del holder[path[-1]]
+    return True
+
+
 def table_of(path: tuple[str, ...], entry: Settings) -> str:
     """The entry as a TOML table."""
     return "".join([f"[{'.'.join(path)}]\n", *(f"{key} = {_literal(value)}\n" for key, value in entry.items())])

@@ -10,7 +10,7 @@ from mcp_types import ListToolsResult, Tool
 
 from cuebook.service.playbooks.library import Listed
 from cuebook.surfaces.mcp.host import Caller, Host
-from cuebook.surfaces.mcp.tools import playbook_texts, playbooks, runs
+from cuebook.surfaces.mcp.tools import host_steps, playbook_texts, playbooks, runs
 from cuebook.surfaces.mcp.tools.tool import Offered, listed
 
 _LIST = "tools/list"
@@ -36,7 +36,7 @@ class Catalogue:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._fixed = _entries((*runs.TOOLS, *playbook_texts.TOOLS))
+        self._fixed = _entries((*runs.TOOLS, *host_steps.TOOLS, *playbook_texts.TOOLS))
         self._confined = host.wiring.config.get("sandbox") != "none"
         self._books: list[Listed] = []
         self._with_books = self._fixed

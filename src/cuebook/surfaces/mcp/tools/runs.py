@@ -21,7 +21,7 @@ from cuebook.service.playbooks.library import Listed
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.start import check_answers
 from cuebook.surfaces.mcp import run_report
-from cuebook.surfaces.mcp.elicitation import attend, continue_call
+from cuebook.surfaces.mcp.elicitation import attend, continue_call, does_steps
 from cuebook.surfaces.mcp.progress import Progress, follow
 from cuebook.surfaces.mcp.tools.schemas import (
     Amounts,
@@ -114,7 +114,7 @@ async def resume(call: Call, given: Resume) -> Answer:
     if again is not None:
         return again
     host, who = call.host, call.caller.principal
-    row = await _run_to_continue(call, given.execution_id)
+    row = await run_to_continue(call, given.execution_id)
     settings: dict[str, Any] = {"model": given.model_id} if given.model_id else {}
     check_settings(host.wiring, settings)
     changes = await host.service.typed_changes(row, given.variables)
@@ -127,7 +127,7 @@ async def resume(call: Call, given: Resume) -> Answer:
     return await attend(call, row.id, given.wait_seconds)
 
 
-async def _run_to_continue(call: Call, run: str) -> RunRow:
+async def run_to_continue(call: Call, run: str) -> RunRow:
     """The requested run. Raises `Refused` if this server cannot continue it."""
     row = await call.host.service.get(run, call.caller.principal)
     await call.host.worker.check_workspace(row.id)
@@ -152,7 +152,7 @@ async def respond(call: Call, given: Respond) -> Answer:
 
 async def _question(call: Call, given: Respond) -> WaitRow:
     service, who = call.host.service, call.caller.principal
-    row = await _run_to_continue(call, given.execution_id)
+    row = await run_to_continue(call, given.execution_id)
     if given.wait_id:
         wait = await service.waiting(given.wait_id, who)
         if wait.run != row.id:
@@ -215,7 +215,7 @@ async def restart(call: Call, given: Restart) -> Answer:
     if again is not None:
         return again
     host, who = call.host, call.caller.principal
-    parent = await _run_to_continue(call, given.execution_id)
+    parent = await run_to_continue(call, given.execution_id)
     settings: dict[str, Any] = {"model": given.model_id} if given.model_id else {}
     check_settings(host.wiring, settings)
     values = await host.service.typed_changes(parent, given.variables)
@@ -278,9 +278,9 @@ async def decide(call: Call, given: Decide) -> Answer:
             f"{who.name} started this and cannot decide on it.",
             fix=f"A person must decide at {call.caller.link(wait.run, wait.id)}.",
         )
-    if await took_part(call, wait.run):
+    if await took_part(call, wait.run) or await does_steps(host, call.caller, wait.run):
         raise NotAllowed(
-            f"{who.name} has answered, resumed or changed this execution and cannot decide its approvals.",
+            f"{who.name} has answered, resumed or changed this execution, or done its steps, and cannot decide its approvals.",
             fix=f"A person must decide at {call.caller.link(wait.run, wait.id)}.",
         )
     await host.worker.check_workspace(wait.run)
@@ -322,11 +322,11 @@ def _cannot_raise(call: Call, row: RunRow, name: str) -> NotAllowed:
 
 
 async def took_part(call: Call, run: str) -> bool:
-    """Whether the caller has answered, resumed, retried or changed this run."""
+    """Whether the caller has answered, resumed, retried or changed this run, or done one of its steps."""
     who = call.caller.principal.name
     async for entry in call.host.service.entries(run):
         match entry.event:
-            case WaitClosed(kind="question" | "breakpoint" | "budget" | "secret", by=by) if by == who:
+            case WaitClosed(kind="question" | "breakpoint" | "budget" | "secret" | "model", by=by) if by == who:
                 return True
             case Rewound(by=by) | Forked(owner=by) if by == who:
                 return True
@@ -380,7 +380,8 @@ TOOLS: tuple[Offered, ...] = (
         "Run a playbook",
         "Runs a playbook with input values, a model and optional breakpoints until it ends or needs a person."
         " `status` then says why (paused, awaiting_input, awaiting_approval) and `next` names the tool to call. The run"
-        " continues on its own if you stop waiting. A person decides on approvals, at the link.",
+        " continues on its own if you stop waiting. A person decides on approvals, at the link. With model_id host, you do the"
+        " steps that need a model yourself: see next_step.",
         Execute,
         execute,
         "runner",

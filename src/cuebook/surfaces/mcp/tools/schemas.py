@@ -46,11 +46,17 @@ Id = Annotated[
     ),
 ]
 Key = Annotated[str, Meta(max_length=200, description="Two calls with the same key start one execution.")]
-Model = Annotated[str, Meta(max_length=200, description="provider/model, instead of the configured model.")]
+Model = Annotated[
+    str,
+    Meta(
+        max_length=200,
+        description="provider/model, instead of the configured model; `host` if you do the steps yourself with next_step.",
+    ),
+]
 Why = Annotated[str, Meta(max_length=10_000, description="The reason, kept in the journal.")]
 Values = dict[str, Any]
 Offset = Annotated[int, Meta(ge=0, le=10**9, description="Where to continue: `next_offset` of the previous answer.")]
-Part = Literal["steps", "outputs", "variables", "notes"]
+Part = Literal["steps", "outputs", "variables", "notes", "calls"]
 PARTS: tuple[Part, ...] = get_args(Part)
 """The parts that a report of a run may include in addition to its state."""
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
@@ -127,6 +133,34 @@ class ListRuns(Arguments, frozen=True):
         list[Literal[RunStatus, "interrupted"]], Meta(description="Only executions in one of these states.")
     ] = []
     limit: Annotated[int, Meta(ge=1, le=100, description="At most this many.")] = 20
+
+
+Claim = Annotated[str, Meta(max_length=100, description="The claim_id of the step.")]
+
+
+class NextStep(Arguments, frozen=True):
+    execution_id: Id
+    claim_id: Annotated[
+        str,
+        Meta(max_length=100, description="The claim_id of a step that you already have, to see it again and keep it."),
+    ] = ""
+    offset: Offset = 0
+    wait_seconds: Patience = None
+
+
+class CompleteStep(Arguments, frozen=True):
+    execution_id: Id
+    claim_id: Claim
+    result: Annotated[Any, Meta(description="The result: text, or a JSON value if the step has a schema.")]
+    wait_seconds: Patience = None
+
+
+class CallStepTool(Arguments, frozen=True):
+    execution_id: Id
+    claim_id: Claim
+    tool: Annotated[str, Meta(max_length=200, description="The name of one of the step's tools.")]
+    arguments: Annotated[Values, Meta(description="The tool's arguments, by name.")] = {}
+    wait_seconds: Patience = None
 
 
 class Restart(Arguments, frozen=True):

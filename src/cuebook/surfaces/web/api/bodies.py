@@ -11,6 +11,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from cuebook.kernel.run import Budget
+from cuebook.service.lasting_approvals import Lasts
 from cuebook.surfaces.web.problems import Problem
 
 T = TypeVar("T")
@@ -98,6 +99,8 @@ class Answer(_Body, frozen=True):
 class Decide(_Body, frozen=True):
     decision: Literal["approve", "deny", "repeat", "stop", "done"]
     reason: Reason = ""
+    lasts: Lasts = "once"
+    offer: Annotated[int, Meta(ge=1)] = 1
     outcome: Values | None = None
     settings: Values = {}
 

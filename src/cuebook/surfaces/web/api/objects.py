@@ -31,10 +31,11 @@ def row_object(row: RunRow, *, interrupted: bool = False) -> dict[str, Any]:
     }
 
 
-def run_object(view: RunView, *, interrupted: bool = False) -> dict[str, Any]:
+def run_object(view: RunView, *, interrupted: bool = False, waits_for: str = "") -> dict[str, Any]:
     """A run in full."""
     row = row_object(view.run, interrupted=interrupted)
-    return {**row, **run_objects.run_object(view, interrupted=interrupted), "inputs": view.inputs, "notes": view.notes}
+    shown = run_objects.run_object(view, interrupted=interrupted, waits_for=waits_for)
+    return {**row, **shown, "inputs": view.inputs, "notes": view.notes}
 
 
 def wait_object(wait: WaitRow) -> dict[str, Any]:

@@ -141,12 +141,30 @@ async def decide_wait(request: Request, site: Site, who: Principal) -> Response:
     check_settings(site.wiring, asked.settings)
     try:
         done = await site.service.decide(
-            wait.id, asked.decision, who, reason=asked.reason, outcome=asked.outcome, settings=asked.settings
+            wait.id,
+            asked.decision,
+            who,
+            reason=asked.reason,
+            outcome=asked.outcome,
+            settings=asked.settings,
+            lasts=asked.lasts,
+            offer=asked.offer,
         )
     except AlreadyAnswered:
         raise await answered_already(site, wait.id) from None
     await site.worker.take(done.run)
     return answer(wait_object(done))
+
+
+async def overrides(request: Request, site: Site, who: Principal) -> Response:
+    """What is allowed in advance in all runs; `GET /api/runs/{id}` lists what is allowed in one."""
+    found, now = await site.service.overrides(who), site.service.clock()
+    return answer({"overrides": [run_objects.override_object(one, now) for one in found]})
+
+
+async def revoke_override(request: Request, site: Site, who: Principal) -> Response:
+    await site.service.revoke_override(request.path_params["id"], who)
+    return Response(status_code=204)
 
 
 async def answered_already(site: Site, wait: str) -> AlreadyAnswered:
@@ -214,7 +232,8 @@ def _number(text: str, name: str, most: int) -> int:
 
 async def run(request: Request, site: Site, who: Principal) -> Response:
     view = await site.service.view(request.path_params["id"], who)
-    return answer(run_object(view, interrupted=await is_interrupted(site, view.run)))
+    interrupted, waits_for = await is_interrupted(site, view.run), await site.worker.waits_for(view.run.id)
+    return answer(run_object(view, interrupted=interrupted, waits_for=waits_for))
 
 
 async def artifact(request: Request, site: Site, who: Principal) -> Response:

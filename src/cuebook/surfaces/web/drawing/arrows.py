@@ -1,4 +1,7 @@
-"""The paths of arrows between the boxes of a drawing: down through the layers, or back along the right side."""
+"""The paths of arrows between the boxes of a drawing: down through the layers, or back along the right side.
+
+Arrows into and out of parallel branches meet at a bar: one above the branches, and one below them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+BAR = 22
+"""Distance of a bar from the layer above the branches, or from the layer below them."""
+_LONG = 480
+"""The length from which a bar is labelled at its left end as well."""
+_TURN = 7
+"""Radius of a turn between a bar and a branch."""
 _BELOW = 9
 """Distance below a layer at which an arrow turns back."""
 
@@ -45,6 +54,64 @@ def down(spots: Sequence[Spot]) -> Line:
         path += f" C{x:.1f} {half:.1f} {to_x:.1f} {half:.1f} {to_x:.1f} {to_y:.1f}"
         x, y = to_x, to_y
     return Line(path, f"M{x:.1f} {y + 7:.1f} l-4.5 -9 h9 z", words)
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """A thick line at which parallel branches begin or join."""
+
+    left: float
+    right: float
+    y: float
+    label: str = ""
+    at: tuple[tuple[float, float], ...] = ()
+    """The positions where its label starts; a long bar has several, because a reader may see only a part of it."""
+
+
+def bar_over(places: Sequence[float], y: float, count: int = 0) -> Bar:
+    """A bar over these positions, the last of which is the box that the branches belong to. `count` is shown."""
+    left, right = min(places) - 14, max(places) + 14
+    if count < 2:
+        return Bar(left, right, y)
+    at = [places[-1] + 8] + ([left + 2] if right - left > _LONG else [])
+    return Bar(left, right, y, f"{count} at once", tuple((x, y - 8) for x in at))
+
+
+def parted(first: Spot, to: Spot, bar: float) -> Line:
+    """A path from a box to a bar, along it, and down to a branch."""
+    x, end = to.x, to.y - to.high / 2 - 7
+    path = f"M{first.x:.1f} {first.y + first.high / 2:.1f}{_turned(first.x, x, bar)} V{end:.1f}"
+    return Line(path, f"M{x:.1f} {end + 7:.1f} l-4.5 -9 h9 z", (x, bar + 14))
+
+
+def met(spots: Sequence[Spot], bar: float) -> Line:
+    """A path from a branch down to a bar, along it, and on to the box at which the branches join."""
+    *through, before, last = spots
+    path, words = "", (before.x, bar - 8)
+    if through:
+        line = down([*through, msgspec.structs.replace(before, y=before.y + 7, high=0)])
+        path, words = f"{line.path} ", line.at
+    x, y, end = before.x, before.y + before.high / 2, last.y - last.high / 2 - 7
+    path += f"M{x:.1f} {y:.1f}{_turned(x, last.x, bar)} V{end:.1f}"
+    return Line(path, f"M{last.x:.1f} {end + 7:.1f} l-4.5 -9 h9 z", words)
+
+
+def passed(spots: Sequence[Spot], begins: float, joins: float) -> Line:
+    """A path from one bar to the other, for a branch without boxes."""
+    first, *rest = spots
+    line = met(rest, joins)
+    begun = parted(first, msgspec.structs.replace(rest[0], y=rest[0].y + 7), begins)
+    return Line(f"{begun.path} {line.path}", line.head, line.at)
+
+
+def _turned(x: float, to: float, bar: float) -> str:
+    """The path down to a bar at `x` and along it, up to the turn down at `to`."""
+    if abs(to - x) < 2 * _TURN:
+        return f" V{bar:.1f} H{to:.1f}"
+    way = _TURN if to > x else -_TURN
+    return (
+        f" V{bar - _TURN:.1f} Q{x:.1f} {bar:.1f} {x + way:.1f} {bar:.1f}"
+        f" H{to - way:.1f} Q{to:.1f} {bar:.1f} {to:.1f} {bar + _TURN:.1f}"
+    )
 
 
 def around(first: Spot, last: Spot, right: float, spots: Sequence[Spot]) -> Line:

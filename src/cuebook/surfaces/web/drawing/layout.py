@@ -7,7 +7,8 @@ decides the appearance, but must not make text larger than assumed here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from unicodedata import combining, east_asian_width
 
@@ -15,7 +16,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from cuebook.dialects.presentation.drawing import ENTRY_MARK, Arrow, Box, Drawing
-from cuebook.surfaces.web.drawing.arrows import Line, Spot, around, down
+from cuebook.surfaces.web.drawing.arrows import BAR, Bar, Line, Spot, around, bar_over, down, met, parted, passed
 
 _NAME = 13
 """Font size of a box's first line, which is bold, in units of the picture."""
@@ -33,6 +34,10 @@ _LABELLED = 20
 """Additional distance if an arrow between two layers has a label."""
 _MARGIN = 12
 _LONGEST_LABEL = 30
+_AGAIN = " ×2"
+"""The mark of a step that was visited again; where there are cycles, boxes have room for it."""
+_ON_BARS = ("at once", "join")
+"""Labels that the bars of parallel branches replace."""
 _SWEEPS = 6
 _NO_ATTRIBUTES = Markup("")
 _SMALLEST = 0.75
@@ -51,6 +56,8 @@ class Layout(msgspec.Struct, frozen=True):
     lines: tuple[Line, ...]
     wide: float
     high: float
+    bars: tuple[Bar, ...] = ()
+    """Where parallel branches begin and join."""
 
 
 def laid_out(drawing: Drawing) -> Layout:
@@ -65,13 +72,17 @@ def laid_out(drawing: Drawing) -> Layout:
     if not boxes:
         return Layout(drawing, {}, (), 0, 0)
     rows, chains = _rows(boxes, drawing.arrows, back, layer)
-    spots = {id: _sized(boxes[id]) if id in boxes else Spot(0, 0, 8, 0, 8) for row in rows for id in row}
+    again = _AGAIN if back else ""
+    spots = {id: _sized(boxes[id], again) if id in boxes else Spot(0, 0, 8, 0, 8) for row in rows for id in row}
     links = [(a, b) for chain in chains.values() for a, b in pairwise(chain)]
     labelled: set[str] = set()
     for number, chain in chains.items():
-        if _words(drawing.arrows[number]):
+        arrow = drawing.arrows[number]
+        if _words(arrow) or arrow.kind == "fan":
             labelled.add(chain[1])
-            spots[chain[1]].room = max(spots[chain[1]].room, _label_width(drawing.arrows[number]) + 4)
+            spots[chain[1]].room = max(spots[chain[1]].room, _label_width(arrow) + 4)
+        if arrow.kind == "join":
+            labelled.add(chain[-1])
     _order(rows, links)
     _place(rows, links, spots, labelled)
     right = max((spot.x + spot.wide / 2 for spot in spots.values()), default=0)
@@ -81,15 +92,63 @@ def laid_out(drawing: Drawing) -> Layout:
             right += 18
             lines.append(around(spots[arrow.from_], spots[arrow.to], right, list(spots.values())))
         else:
-            lines.append(down([spots[id] for id in chains[number]]))
+            lines.append(_forward(arrow, [spots[id] for id in chains[number]], spots, rows, layer))
     labels = [
         line.at[0] + _label_width(arrow) / (1 if line.beside else 2)
         for line, arrow in zip(lines, drawing.arrows, strict=True)
         if _words(arrow)
     ]
+    bars = tuple(_bars(drawing.arrows, back, chains, spots, rows, layer))
+    labels += [x + width(bar.label, _MORE) for bar in bars for x, _ in bar.at]
     wide = max([right, *labels]) + _MARGIN
     high = max([spot.y + spot.high / 2 for spot in spots.values()] + [line.lowest for line in lines]) + _MARGIN
-    return Layout(drawing, spots, tuple(lines), wide, high)
+    return Layout(drawing, spots, tuple(lines), wide, high, bars)
+
+
+# --- parallel branches ---
+
+
+def _forward(
+    arrow: Arrow, through: list[Spot], spots: Mapping[str, Spot], rows: list[list[str]], layer: Mapping[str, int]
+) -> Line:
+    if arrow.kind not in ("fan", "join"):
+        return down(through)
+    begins, joins = _edge(rows[layer[arrow.from_]], spots, 1), _edge(rows[layer[arrow.to]], spots, -1)
+    if arrow.kind == "join":
+        return met(through, joins)
+    return parted(through[0], through[1], begins) if len(through) == 2 else passed(through, begins, joins)
+
+
+def _edge(row: list[str], spots: Mapping[str, Spot], side: int) -> float:
+    """The height of a bar below a layer (side 1) or above it (side -1)."""
+    return spots[row[0]].y + side * (max(spots[id].high for id in row) / 2 + BAR)
+
+
+def _bars(
+    arrows: Sequence[Arrow],
+    back: set[int],
+    chains: Mapping[int, list[str]],
+    spots: Mapping[str, Spot],
+    rows: list[list[str]],
+    layer: Mapping[str, int],
+) -> Iterator[Bar]:
+    """A bar for each box at which branches begin, and for each at which they join."""
+    begun: dict[str, list[float]] = {}
+    joined: dict[str, list[float]] = {}
+    branches: Counter[str] = Counter()
+    for number, arrow in enumerate(arrows):
+        if number in back or arrow.kind not in ("fan", "join"):
+            continue
+        first, *through, last = chains[number]
+        if arrow.kind == "fan":
+            begun.setdefault(first, []).append(spots[(*through, last)[0]].x)
+            branches[first] += not through  # an arrow straight to the join is a branch without boxes
+        if arrow.kind == "join" or through:
+            joined.setdefault(last, []).append(spots[(first, *through)[-1]].x)
+    for box, places in begun.items():
+        yield bar_over([*places, spots[box].x], _edge(rows[layer[box]], spots, 1), branches[box])
+    for box, places in joined.items():
+        yield bar_over([*places, spots[box].x], _edge(rows[layer[box]], spots, -1))
 
 
 # --- simplification ---
@@ -107,7 +166,11 @@ def _simplified(drawing: Drawing) -> Drawing:
         msgspec.structs.replace(box, lines=(*box.lines, f"uses {', '.join(uses[box.id])}")) if box.id in uses else box
         for box in drawing.boxes
     ]
-    arrows = tuple(one for one in drawing.arrows if one.kind not in ("data", "sequential"))
+    arrows = tuple(
+        msgspec.structs.replace(one, label="") if one.kind in ("fan", "join") and one.label in _ON_BARS else one
+        for one in drawing.arrows
+        if one.kind not in ("data", "sequential")
+    )
     return msgspec.structs.replace(drawing, boxes=tuple(boxes), arrows=arrows)
 
 
@@ -225,10 +288,11 @@ def _order(rows: list[list[str]], links: Sequence[tuple[str, str]]) -> None:
             row.sort(key=middle)
 
 
-def _sized(box: Box) -> Spot:
+def _sized(box: Box, again: str) -> Spot:
     name, *rest = box.lines or ("",)
+    again = again if box.step else ""
     letters = max(
-        [width(one_line(name) + _mark(box), _NAME, bold=True), *(width(one_line(line), _MORE) for line in rest)]
+        [width(one_line(name) + _mark(box) + again, _NAME, bold=True), *(width(one_line(line), _MORE) for line in rest)]
     )
     wide = min(_WIDEST, max(_NARROWEST, letters + 2 * _PADDING))
     return Spot(0, 0, wide, 2 * 9 + _LINE * max(1, len(box.lines)), wide)
@@ -301,14 +365,22 @@ def svg(
     least = layout.wide * _SMALLEST
     full = max(least, layout.wide * min(1, tallest / max(1, layout.high)))
     return Markup(
-        '<div class="sized">{}<svg class="drawing" role="img" aria-label="{}" viewBox="0 0 {:.0f} {:.0f}">{}{}</svg></div>'
+        '<div class="sized">{}<svg class="drawing" role="img" aria-label="{}" viewBox="0 0 {:.0f} {:.0f}">{}{}{}</svg></div>'
     ).format(
         _spacer(least) + Markup(" ") + _spacer(full - least),
         title,
         layout.wide,
         layout.high,
+        Markup("").join(map(_bar_svg, layout.bars)),
         Markup("").join(arrows),
         Markup("").join(boxes),
+    )
+
+
+def _bar_svg(bar: Bar) -> Markup:
+    labels = [Markup('<text x="{:.1f}" y="{:.1f}">{}</text>').format(x, y, bar.label) for x, y in bar.at]
+    return Markup('<g class="forkbar"><path d="M{:.1f} {:.1f} H{:.1f}"/>{}</g>').format(
+        bar.left, bar.y, bar.right, Markup("").join(labels)
     )
 
 

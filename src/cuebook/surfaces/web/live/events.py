@@ -79,11 +79,11 @@ class PageEvents:
         update = self._update(card, whole=True) if card is not None else Event("step-update", {"step": "", "html": ""})
         return _with(update, self.panels.stream(asked, "", 0))
 
-    def interrupt(self, *, interrupted: bool) -> Event | None:
+    def interrupt(self, *, interrupted: bool, waits_for: str = "") -> Event | None:
         """The event for a run that is no longer driven, or is driven again; None if nothing changed."""
-        if self.picture.interrupted == interrupted:
+        if (self.picture.interrupted, self.picture.waits_for) == (interrupted, waits_for):
             return None
-        self.picture.interrupted = interrupted
+        self.picture.interrupted, self.picture.waits_for = interrupted, waits_for
         cards = [card for card in self.picture.order if card.status in BUSY]
         html = "".join(self._parts(card, whole=False) for card in cards) + self._run_parts()
         return Event("step-update", {"step": "", "html": html})
@@ -165,7 +165,8 @@ class PageEvents:
         return part(name, card, self.picture)
 
     def _run_parts(self) -> str:
-        return part("run_status", self.picture) + part("run_waits", self.picture)
+        allowed = part("allowed", self.picture) if self.picture.overrides else ""
+        return part("run_status", self.picture) + part("run_waits", self.picture) + allowed
 
     def _asked(self, wait: WaitRow) -> Event:
         card = self.picture.card_at(wait.place)

@@ -6,7 +6,7 @@ same thing. No HTML here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,16 +32,19 @@ from cuebook.kernel.events import (
     WaitOpened,
     Warned,
 )
-from cuebook.kernel.fold.state import RunState
+from cuebook.kernel.fold.state import RunState, before_first_record
 from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line
 from cuebook.kernel.outcomes import CommandResult, Failed, Reply, Resumed
-from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow, stopped
+from cuebook.kernel.run import RunOverride, RunRow, StepRow, WaitRow, overrides_in, stopped
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.runs.views import Answers, Nesting, changed_words
 from cuebook.service.stream import Calls
+from cuebook.surfaces.display import FOR_ASSISTANT
 from cuebook.surfaces.web.live.cards import BUSY, Card, Key, WorkTime, inside, slug, within
 
 _NOT_FOR_PEOPLE = ("timer", "message")
+_LIVE_NOTES = {"model_attempt": "The model is called again, ", "model_waiting": "The call to the model "}
+"""Notes that are shown while a step runs, with the words before each."""
 _UNSEEN = "__"
 """The name of a variable that readers do not see."""
 
@@ -89,10 +92,7 @@ class Picture:
         With an `order` of labels a step has one card, which shows its last visit, so the page stays small however long the
         run is. With `is_markdown`, outputs are Markdown even if no model wrote them.
         """
-        fresh = msgspec.structs.replace(
-            row, status="pending", reason="", step="", model="", totals=Totals(), error=None, updated=row.created
-        )
-        self._tally = RunState(fresh)
+        self._tally = RunState(before_first_record(row))
         self.title = title or row.name
         self.talks = talks
         """Whether a panel shows its questions."""
@@ -100,6 +100,8 @@ class Picture:
         self.is_markdown = is_markdown
         self.interrupted = False
         """Whether no process is driving it; the journal does not record this."""
+        self.waits_for = ""
+        """What it waits for although it has work to do, such as a worker; the journal does not record this either."""
         self._rank = {label: place for place, label in enumerate(order)}
         self.cards: dict[Key, Card] = {}
         self.order: list[Card] = []
@@ -110,6 +112,10 @@ class Picture:
         """Warnings without a step."""
         self.waits: dict[str, WaitRow] = {}
         """Open waits for people."""
+        self.overrides: list[RunOverride] = []
+        """What was allowed for this run in advance."""
+        self.revoked: Collection[str] = ()
+        """The ids of those that were revoked; the journal does not record this."""
         self.artifact: ArtifactMade | None = None
         self.result: Any = None
         self.cancelled_by: str | None = None
@@ -145,6 +151,12 @@ class Picture:
         if kinds and not busy:
             return next(run for kind, (run, _) in STATUS_OF_WAIT.items() if kind in kinds)
         return "pending" if self.row.status == "pending" else "running"
+
+    @property
+    def status_words(self) -> str:
+        """What the status means here, if it is not what its name says."""
+        kinds = {wait.kind for wait in self.waits.values()}
+        return FOR_ASSISTANT if "model" in kinds and "question" not in kinds and self.status == "awaiting_input" else ""
 
     def step_status(self, place: Place) -> str:
         """The status of the step at a place."""
@@ -319,6 +331,7 @@ class Picture:
             case Forked():
                 self.settings |= event.settings
                 self._begins = entry.seq
+                self.overrides.clear()
                 self.waits.clear()
                 for kept in self.order:
                     kept.cost_kept += kept.cost
@@ -350,6 +363,8 @@ class Picture:
                 changes.opened = self._open(entry, event, card)
             case WaitClosed():
                 changes.closed = self._close(event, card)
+                if entry.seq >= self._begins:
+                    self.overrides += overrides_in(event.answer, event.by, entry.at)
             case CancelRequested():
                 self.cancelled_by, changes.run = event.by, True
             case Rewound():
@@ -388,9 +403,9 @@ class Picture:
 
     def _note(self, entry: Entry, event: Noted, card: Card, changes: Changes) -> None:
         note = registry.note(self.row.dialect, event.name, event.data)
-        again = event.name == "model_attempt"
-        if again or note.lasting:
-            card.notes.append((entry.seq, f"The model is called again, {note.words}" if again else note.words))
+        beginning = _LIVE_NOTES.get(event.name, "")
+        if beginning or note.lasting:
+            card.notes.append((entry.seq, f"{beginning}{note.words}"))
             changes.noted.append(card)
 
     def _hold(self, entry: Entry, event: ValueSet, card: Card | None, changes: Changes) -> None:

@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from cuebook.dialects.playbook import Playbook
+from cuebook.gate.gate import revoked_in
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.run import RunRow
 from cuebook.service.stream import Calls
+from cuebook.surfaces import display
 from cuebook.surfaces.web.api import artifacts
 from cuebook.surfaces.web.live.events import JsonEvents, PageEvents
 from cuebook.surfaces.web.live.interrupted import is_interrupted
@@ -33,6 +35,7 @@ async def opened(site: Site, row: RunRow) -> Opened:
     """The run's page as it is now."""
     encoder = await _encoder(site, row)
     encoder.picture.interrupted = await is_interrupted(site, row)
+    encoder.picture.waits_for = await _held_up(site, row.id)
     calls = Calls()
     with site.service.stream.watch(row.id) as feed:
         async for entry in feed.after(0):
@@ -53,6 +56,14 @@ async def opened(site: Site, row: RunRow) -> Opened:
     return Opened(picture, encoder.panels, tails, str(position._replace(texts=texts)))
 
 
+async def _held_up(site: Site, run: str) -> str:
+    """What a run waits for although it has work to do. Its journal, and so its page, may still show the question."""
+    held_up = await site.worker.waits_for(run)
+    if held_up and display.is_decided(await site.service.row(run), await site.service.waits(run), held_up):
+        return f"{held_up}; what was answered or decided is stored"
+    return held_up
+
+
 async def _encoder(site: Site, row: RunRow) -> PageEvents:
     playbook = await _playbook(site, row)
     panels = RunPanels(playbook)
@@ -64,6 +75,7 @@ async def _encoder(site: Site, row: RunRow) -> PageEvents:
         makes=artifacts.declared(playbook.document) if playbook is not None else "",
         is_markdown=playbook is not None and playbook.dialect.writes_markdown,
     )
+    picture.revoked = await site.service.kept(row.tenant, revoked_in(row.id))
     return PageEvents(picture, panels)
 
 
@@ -76,7 +88,8 @@ async def page_events(
     async def notice() -> Event | None:
         driven = site.service.drives(row.id)
         left = not driven and await is_interrupted(site, await site.service.row(row.id))
-        return encoder.interrupt(interrupted=left)
+        held_up = "" if driven else await _held_up(site, row.id)
+        return encoder.interrupt(interrupted=left, waits_for=held_up)
 
     with site.service.stream.watch(row.id) as feed:
         async for event in Reader(feed, encoder, after, continued=continued, notice=notice).events(follow=follow):

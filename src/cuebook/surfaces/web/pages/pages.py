@@ -281,6 +281,12 @@ async def connections(request: Request, site: Site, who: Principal) -> Response:
     return await _page(request, site, who, "connections.html", **await asyncio.to_thread(catalog.connected, site))
 
 
+async def overrides(request: Request, site: Site, who: Principal) -> Response:
+    """What is allowed in advance in all runs, the newest first."""
+    found = list(reversed(await site.service.overrides(who)))
+    return await _page(request, site, who, "overrides.html", overrides=found, now=site.service.clock())
+
+
 # --- signing in and out ---
 
 

@@ -37,7 +37,8 @@ class BeforeRun(NamedTuple):
 async def before_run(site: Site, one: Listed, who: Principal, model: str = "") -> BeforeRun:
     """Explains a run with this model, or with the models that the playbook names. Nothing is run."""
     setup = await asyncio.to_thread(preview_setup, site.wiring, model)
-    settings = Settings(folder=one.playbook.folder)
+    needed = {option.name: True for option in one.needed_options}
+    settings = Settings(folder=one.playbook.folder, options=needed)
     try:
         explained = await explain(site.service, one.playbook, {}, settings, setup, who, every_act=True)
     except (CuebookError, EffectFailed) as error:

@@ -16,7 +16,9 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from cuebook.kernel.run import RunRow
 from cuebook.service.decisions import outcome_shape
+from cuebook.service.lasting_approvals import offered
 from cuebook.service.runs import objects as run_objects
 from cuebook.surfaces import display
 from cuebook.surfaces.web.api.artifacts import file_name
@@ -49,6 +51,7 @@ def environment() -> Environment:
         cost=display.cost_of,
         steps=display.steps_of,
         counts_lines=run_objects.counts_lines,
+        waits_for=_waits_for,
         duration=duration,
         moment=moment,
         interruption=run_objects.interrupted_words,
@@ -60,7 +63,12 @@ def environment() -> Environment:
         model=model,
     )
     made.globals.update(
-        outcome_shape=outcome_shape, file_name=file_name, bar=timing.bar, shares=timing.shares, waits_of=timing.waits
+        outcome_shape=outcome_shape,
+        offered=offered,
+        file_name=file_name,
+        bar=timing.bar,
+        shares=timing.shares,
+        waits_of=timing.waits,
     )
     return made
 
@@ -165,3 +173,9 @@ def provider(name: str) -> str:
 
 def model(name: str) -> str:
     return name.partition("/")[2] or name
+
+
+def _waits_for(row: RunRow) -> str:
+    """What the status of a run in a list means, if it is not what its name says."""
+    words = display.status_of(row)
+    return words if words == display.FOR_ASSISTANT else ""

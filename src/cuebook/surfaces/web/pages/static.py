@@ -1,11 +1,11 @@
-"""Static files: style sheets, scripts, and the description of the API."""
+"""What the server itself provides: static files, the description of the API, and its health."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 
 from cuebook.service.service import Principal
 from cuebook.surfaces.web.problems import not_found
@@ -38,4 +38,11 @@ async def openapi(request: Request, site: Site, who: Principal) -> Response:
 
 
 async def healthz(request: Request, site: Site, who: Principal) -> Response:
-    return Response(b'{"status":"ok"}', media_type="application/json")
+    return JSONResponse({"status": "ok"})
+
+
+async def readyz(request: Request, site: Site, who: Principal) -> Response:
+    reason = await site.readiness.reason()
+    if reason:
+        return JSONResponse({"status": "unavailable", "reason": reason}, 503)
+    return JSONResponse({"status": "ok"})

@@ -74,6 +74,7 @@ function contents(form, submitter) {
   const made = {};
   const meant = submitter?.value;
   for (const field of form.elements) {
+    if (field.type === "radio" && !field.checked) continue;
     const { group, name, list, budget } = field.dataset;
     if (list) {
       if (field.checked) (made[list] ??= []).push(field.value);
@@ -95,6 +96,7 @@ function contents(form, submitter) {
 function isMeant(field) {
   if (field.disabled) return false;
   if ("boolean" in field.dataset) return true;
+  if ("switch" in field.dataset) return field.checked;
   return "changed" in field.dataset ? field.value !== initial(field) : field.value !== "";
 }
 
@@ -105,6 +107,7 @@ function initial(field) {
 function valueOf(field) {
   if ("number" in field.dataset) return Number(field.value);
   if ("boolean" in field.dataset) return field.checked ? "true" : "false";
+  if ("switch" in field.dataset) return field.checked;
   if (!("json" in field.dataset)) return field.value;
   try {
     return JSON.parse(field.value);

@@ -20,5 +20,6 @@ setInterval(async () => {
 function isInUse() {
   const fields = [...inbox.querySelectorAll("input, textarea, select")];
   const typed = (one) => (one.defaultValue !== undefined ? one.value !== one.defaultValue : false);
-  return fields.some((one) => one === document.activeElement || typed(one));
+  const chosen = (one) => one.type === "radio" && one.checked !== one.defaultChecked;
+  return fields.some((one) => one === document.activeElement || typed(one) || chosen(one));
 }

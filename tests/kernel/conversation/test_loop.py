@@ -9,7 +9,7 @@ import pytest
 from cuebook.kernel.context import Text, ToolCall
 from cuebook.kernel.conversation import Talk, converse
 from cuebook.kernel.effects import All, AskModel, CallTool
-from cuebook.kernel.events import Noted
+from cuebook.kernel.events import Noted, Warned
 from cuebook.kernel.outcomes import EffectFailed, Failed, Reply, ToolResult, Usage
 
 TOOLS = {"search": CallTool("web.search", reads_only=True), "send": CallTool("mail.send")}
@@ -37,6 +37,8 @@ class Stage:
                 if isinstance(asked, Noted):
                     self.noted.append(asked)
                     send = None
+                elif isinstance(asked, Warned):
+                    send = None
                 elif isinstance(asked, All):
                     send = tuple(map(self._outcome, asked.branches))
                 else:
@@ -63,7 +65,7 @@ class Stage:
 def test_without_calls_it_ends_at_once() -> None:
     stage = Stage(Reply(Text("Nothing.")))
     assert stage.play().replies == [Reply(Text("Nothing."))]
-    assert stage.asked == [AskModel("What is new?")]
+    assert stage.asked == [AskModel("What is new?", relays=True)]
 
 
 def test_the_model_sees_what_it_asked_for_and_what_came_back() -> None:
@@ -263,3 +265,25 @@ def test_a_model_learns_that_an_unanswered_call_may_have_happened(tool: str, tol
     role, words = stage.shown()[-1]
     assert (role, "It may still have taken effect" in words) == ("tool", told)
     assert stage.called[0].doubt == "tell"
+
+
+class TestClosingTurn:
+    """A model that runs out of turns is asked once for its best answer."""
+
+    def test_it_is_asked_once_without_tools(self) -> None:
+        replies = [wants(ToolCall(str(n), "search", {"q": n})) for n in range(3)]
+        stage = Stage(*replies, Reply(Text("As far as I know, nothing.")), max_turns=3, closes=True)
+        talk = stage.play()
+        assert talk.closed
+        assert talk.reply.text == "As far as I know, nothing."
+        assert [ask.may_call for ask in stage.asked] == [True, True, True, False]
+        assert "did not finish within 3 turns" in stage.asked[-1].prompt
+
+    def test_a_model_that_still_says_nothing_fails_as_before(self) -> None:
+        replies = [wants(ToolCall(str(n), "search", {"q": n})) for n in range(2)]
+        with pytest.raises(EffectFailed, match="did not finish within 2 turns"):
+            Stage(*replies, Reply(Text("")), max_turns=2, closes=True).play()
+
+    def test_the_first_version_fails(self) -> None:
+        with pytest.raises(EffectFailed, match="did not finish within 1 turns"):
+            Stage(wants(ToolCall("1", "search")), max_turns=1, closes=True, version=1).play()

@@ -10,7 +10,7 @@ import importlib
 import re
 from collections.abc import Callable
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
@@ -35,6 +35,12 @@ class BadUrl(BadInput):
     """The URL cannot be used."""
 
     code = "bad_url"
+
+
+class BadHost(BadInput):
+    """The host cannot be used."""
+
+    code = "bad_host"
 
 
 class RefusedAddress(BadInput):
@@ -230,6 +236,36 @@ def _refuse(given: str, what: str, fix: str) -> NoReturn:
     open_part = re.sub(r"//[^/?#]*@", "//***@", given)
     shown = ascii(open_part if len(open_part) <= 200 else open_part[:200] + "...")
     raise BadUrl(f"The URL {shown} {what}.", fix=fix)
+
+
+class Place(NamedTuple):
+    """A host and a port, as a command that needs the network lists them."""
+
+    host: str
+    """In normal form, as in `Url`."""
+    port: int
+
+    @property
+    def url(self) -> Url:
+        """Its root, with the scheme that is usual on the port."""
+        return Url("http" if self.port == _DEFAULT_PORTS["http"] else "https", self.host, self.port, "/")
+
+    def __str__(self) -> str:
+        return Url("https", self.host, self.port, "/").authority
+
+
+def parse_place(given: str) -> Place:
+    """Parses `HOST` or `HOST:PORT`; without a port, it is 443. Raises `BadHost`."""
+    try:
+        if not given or any(mark in given for mark in "/?#"):
+            raise BadUrl(given)
+        url = parse_url(f"https://{given}")
+    except BadUrl:
+        raise BadHost(
+            f"{given[:200]!a} is not a host.",
+            fix="Write a host's full name, as in api.example.com or api.example.com:8443, without wildcards.",
+        ) from None
+    return Place(url.host, url.port)
 
 
 # --- addresses --------------------------------------------------------------------------------------
