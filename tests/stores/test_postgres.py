@@ -16,13 +16,23 @@ import pytest
 
 from cuebook.formats.database_url import DatabaseUrl
 from cuebook.kernel.context import Text
-from cuebook.kernel.errors import BadInput, Busy, CuebookError, Fenced, Refused, StoreDamaged, StoreError, StoreTooNew
+from cuebook.kernel.errors import (
+    BadInput,
+    Busy,
+    CuebookError,
+    Fenced,
+    NotFound,
+    Refused,
+    StoreDamaged,
+    StoreError,
+    StoreTooNew,
+)
 from cuebook.kernel.events import ArtifactMade, TextChunk, TextReset
 from cuebook.kernel.journal import verify
 from cuebook.kernel.ports import Notice
 from cuebook.kernel.run import Signal
 from cuebook.stores import leases
-from cuebook.stores.postgres import PostgresStore
+from cuebook.stores.postgres import PostgresStore, database
 from cuebook.stores.postgres.database import Database, _LostInCommit, literal
 from cuebook.stores.postgres.schema import MIGRATIONS
 from cuebook.stores.rows import RUN
@@ -291,6 +301,50 @@ async def test_a_process_that_is_stopped_in_a_transaction_loses_its_locks_and_tr
 
     assert await shared._database.use(work) == (2,)
     assert len(attempts) == 2
+
+
+async def test_a_session_that_was_cut_off_in_the_middle_of_a_round_trip_loses_its_locks(
+    url: str, shared: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_STUCK", 0.2)
+    await create(shared)
+    claimed: list[RecordWriter] = []
+
+    async def claim_from_one_that_is_cut_off() -> None:
+        async with await psycopg.AsyncConnection.connect(url) as cut_off, cut_off.pipeline():
+            await cut_off.execute("SELECT 1 FROM runs WHERE id = 'run' FOR UPDATE")
+            cut_off.pgconn.send_flush_request()  # so that it is carried out, without the end of a round trip
+            cut_off.pgconn.flush()
+            await eventually(lambda: locks(shared, cut_off.info.backend_pid))
+            claimed.append(await claim(shared))
+
+    with pytest.raises(psycopg.OperationalError):
+        await claim_from_one_that_is_cut_off()
+    assert claimed
+
+
+async def locks(store: PostgresStore, pid: int) -> bool:
+    """Whether this session holds the lock of a row."""
+    query = (
+        "SELECT 1 FROM pg_locks WHERE pid = %s AND relation = 'runs'::regclass AND mode = 'RowShareLock' AND granted"
+    )
+    return bool(await store._all(query, (pid,)))
+
+
+async def test_a_synchronous_read_does_not_wait_forever(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "ANSWER", 0.2)
+    proxy = TcpProxy(server().port)
+    store = PostgresStore(url.replace(f":{server().port}/", f":{proxy.port}/"))
+    try:
+        digest = "0" * 64
+        with pytest.raises(NotFound):
+            store.text(digest)
+        proxy.abandon()
+        with pytest.raises(NotFound):
+            store.text(digest)
+    finally:
+        await store.close()
+        proxy.close()
 
 
 async def test_an_append_after_lost_records_is_refused(url: str, shared: PostgresStore) -> None:

@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.ports import Notice
-from cuebook.stores.postgres.database import Database, answered, literal
+from cuebook.stores.postgres.database import Database, literal
 from cuebook.stores.postgres.notices import LONGEST, Message, read, ready_notice, resend_notice
 
 log = logging.getLogger("cuebook")
@@ -125,7 +125,7 @@ class Bus:
                             for notice in read(notify.payload):
                                 if notice.sender != self._sender:
                                     self._pass_on(notice)
-                        with answered(connection):
+                        with self._database.answered(connection):
                             await connection.execute("SELECT 1")
                 finally:
                     await connection.close()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -40,6 +41,15 @@ less often, and then a worker would lose its leases after the database is back.
 """
 ANSWER = 15.0
 """Seconds for all answers of one piece of work. A connection can be open and carry nothing: its proxy or its server is stuck."""
+_STUCK = 5.0
+"""Seconds to wait for a lock before looking at the session that holds it."""
+_END_STUCK = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE pid = ANY(pg_blocking_pids(%s)) AND usename = current_user AND wait_event = 'ClientRead'
+        AND clock_timestamp() - state_change > make_interval(secs => %s)"""
+"""Ends the sessions that block another one because they wait for the next statement of a client that is cut off. The database
+ends them by itself only if the client is between two round trips, not if it was cut off in the middle of one.
+"""
 _SOON = 2.0
 """Maximum seconds of a request whose answer shows what time it is."""
 _SESSION = {
@@ -77,8 +87,8 @@ class Database:
         self._durable = durable
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
         self._pool_loop: asyncio.AbstractEventLoop | None = None
-        self._closing: set[asyncio.Future[None]] = set()
-        """Pools that are being closed."""
+        self._aside: set[asyncio.Future[None]] = set()
+        """Pools that are being closed, and sessions that are being ended."""
         self._is_away = False
         self._back_at = -1e9
         """When the database was reached again after it had been away."""
@@ -134,7 +144,8 @@ class Database:
             try:
                 if self._reader.closed:
                     self._reader = self._connect_now()
-                return self._reader.execute(literal(query), values).fetchall()
+                with _hung_up_after(ANSWER, self._reader):
+                    return self._reader.execute(literal(query), values).fetchall()
             except psycopg.Error as error:
                 if attempt == 2 or not is_lost(error):
                     raise self.translate(error) from None
@@ -163,7 +174,7 @@ class Database:
         while True:
             try:
                 async with self._connection() as connection:
-                    with answered(connection, within, self._replace_pool):
+                    with self.answered(connection, within, self._replace_pool):
                         result = await work(connection)
                     self.reached()
                     return result
@@ -181,9 +192,46 @@ class Database:
     def _replace_pool(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
-            closing = asyncio.ensure_future(pool.close(timeout=0))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+            self._do_aside(pool.close(timeout=0))
+
+    @contextmanager
+    def answered(
+        self,
+        connection: AsyncConnection[Any],
+        within: float | None = None,
+        or_else: Callable[[], None] | None = None,
+    ) -> Iterator[None]:
+        """Hangs up after `within` seconds, and calls `or_else`: what waits for an answer then fails as if the server had
+        closed the connection. Before that, ends sessions that are cut off and hold a lock that this connection waits for.
+        """
+        blocked = connection.info.backend_pid
+
+        def hang_up() -> None:
+            if or_else is not None:
+                or_else()
+            _hang_up(connection)
+
+        loop = asyncio.get_running_loop()
+        limit = ANSWER if within is None else within
+        timers = [loop.call_later(limit, hang_up)]
+        if limit > _STUCK:
+            timers.append(loop.call_later(_STUCK, lambda: self._do_aside(self._unblock(blocked))))
+        try:
+            yield
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+    async def _unblock(self, blocked: int) -> None:
+        with suppress(psycopg.Error):
+            connection = await AsyncConnection.connect(self.url.conninfo, **self._settings)
+            async with asyncio.timeout(ANSWER), connection:
+                await connection.execute(literal(_END_STUCK), (blocked, _STUCK / 2))
+
+    def _do_aside(self, work: Awaitable[None]) -> None:
+        future = asyncio.ensure_future(work)
+        self._aside.add(future)
+        future.add_done_callback(self._aside.discard)
 
     def lost(self) -> None:
         self._is_away = True
@@ -253,7 +301,7 @@ class Database:
 
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
         chosen = {**_SESSION, **({} if self._durable else {"synchronous_commit": "off"})}
-        with answered(connection):
+        with self.answered(connection):
             await connection.execute(literal("; ".join(f"SET {name} = {value}" for name, value in chosen.items())))
 
     def close_now(self) -> None:
@@ -263,8 +311,8 @@ class Database:
         self.close_now()
         if self._pool is not None and self._pool_loop is asyncio.get_running_loop():
             await self._pool.close()
-        if self._closing:
-            await asyncio.wait(self._closing)
+        if self._aside:
+            await asyncio.wait(self._aside)
         self._pool = None
 
     # --- opening ---
@@ -384,24 +432,20 @@ class _LostInCommit(Exception):
 
 
 @contextmanager
-def answered(
-    connection: AsyncConnection[Any], within: float | None = None, or_else: Callable[[], None] | None = None
-) -> Iterator[None]:
-    """Hangs up after `within` seconds, and calls `or_else`: what waits for an answer then fails as if the server had closed the
-    connection.
-    """
-
-    def hang_up() -> None:
-        if or_else is not None:
-            or_else()
-        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as same:
-            same.shutdown(socket.SHUT_RDWR)
-
-    timer = asyncio.get_running_loop().call_later(ANSWER if within is None else within, hang_up)
+def _hung_up_after(seconds: float, connection: Connection[Any]) -> Iterator[None]:
+    """For a synchronous read, during which no timer of the loop can fire."""
+    timer = threading.Timer(seconds, _hang_up, (connection,))
+    timer.daemon = True
+    timer.start()
     try:
         yield
     finally:
         timer.cancel()
+
+
+def _hang_up(connection: AsyncConnection[Any] | Connection[Any]) -> None:
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as same:
+        same.shutdown(socket.SHUT_RDWR)
 
 
 def is_lost(error: BaseException) -> bool:

@@ -16,7 +16,7 @@ from psycopg import AsyncConnection
 
 from cuebook.kernel.errors import CuebookError, StoreError
 from cuebook.kernel.ports import Batch
-from cuebook.stores.postgres.database import Database, answered, is_lost, literal
+from cuebook.stores.postgres.database import Database, is_lost, literal
 from cuebook.stores.postgres.notices import records_notice
 from cuebook.stores.postgres.statements import LOCK, Statements
 from cuebook.stores.refusals import fenced, gap, no_run
@@ -127,7 +127,7 @@ class GroupCommit:
         left = appends
         while True:
             try:
-                with answered(await self._connected()):
+                with self._database.answered(await self._connected()):
                     await self._attempt(left)
                 self._database.reached()
                 return
@@ -139,7 +139,7 @@ class GroupCommit:
                 if time.monotonic() > end:
                     raise self._database.translate(error) from None
             await asyncio.sleep(0.1)
-            with suppress(psycopg.Error), answered(await self._connected()):
+            with suppress(psycopg.Error), self._database.answered(await self._connected()):
                 left = await self._unwritten(left)
                 if not left:
                     return
