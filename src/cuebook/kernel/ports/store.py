@@ -1,0 +1,316 @@
+"""What the engine and the service ask of a store."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from cuebook.kernel.capabilities import Offer
+from cuebook.kernel.events import TextChunk, TextReset
+from cuebook.kernel.journal import Record
+from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow
+
+
+class Batch(msgspec.Struct, gc=False):
+    """The contents of one append, which is written completely or not at all."""
+
+    run: str
+    epoch: int
+    records: list[Record]
+    plain: bool = False
+    """Whether it has only records, as most appends of a long run do."""
+    row: RunRow | None = None
+    steps: Sequence[StepRow] = ()
+    texts: Mapping[str, str] | None = None
+    opened: Sequence[WaitRow] = ()
+    closed: Sequence[str] = ()
+    taken: Sequence[int] = ()
+    """Signals that these records answer."""
+    checkpoints: Sequence[tuple[str, int]] = ()
+    """Branch path and sequence number of each checkpoint among the records."""
+    dropped: Sequence[tuple[int, str]] = ()
+    """Rewinds, each a record and a branch path. Later steps and checkpoints on that branch are void."""
+
+
+class Claim(msgspec.Struct, kw_only=True):
+    """A run claimed by one driver, with everything needed to continue it."""
+
+    row: RunRow
+    text: str
+    """The source of the playbook that it started from."""
+    records: list[Record]
+    """The records that a replay needs: those since the last checkpoint of each branch, including inherited ones."""
+    inherited: int
+    """Records below this sequence number are the parent's."""
+    steps: list[StepRow]
+    """The steps that are open or pending."""
+    waits: list[WaitRow]
+    signals: list[Signal]
+    head: tuple[int, bytes]
+    """The last sequence number and its chain value."""
+
+
+class Fate(msgspec.Struct, frozen=True):
+    """The known state of a driver: it exited cleanly, its process died or is alive, or it cannot be inspected from
+    here."""
+
+    state: Literal["left", "ended", "lives", "silent"]
+    machine: str = ""
+    pid: int = 0
+
+
+class News(msgspec.Struct):
+    """Decisions and signals that reached a run while it was being driven."""
+
+    waits: list[WaitRow]
+    signals: list[Signal]
+
+
+class Whole(msgspec.Struct):
+    """Everything that a store has about a run, read as one snapshot."""
+
+    row: RunRow
+    steps: list[StepRow]
+    waits: list[WaitRow]
+    """All waits, including closed ones."""
+    records: list[Record]
+    odd: str = ""
+    """A description of a row that contradicts itself; empty if there is none."""
+
+
+class RunCopy(msgspec.Struct, kw_only=True):
+    """A run as another store can take it over: its own part of the journal and all its rows."""
+
+    row: RunRow
+    text: str
+    """The playbook it started from."""
+    records: list[Record]
+    """Without inherited ones."""
+    steps: list[StepRow]
+    waits: list[WaitRow]
+    signals: list[Signal]
+    """Those that no driver has taken yet."""
+    checkpoints: list[tuple[str, int]]
+    texts: dict[str, str] = {}
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something arrived that no driver has seen."""
+        if self.row.needs:
+            return True
+        return bool(self.signals) or any(wait.state in ("answered", "expired", "cancelled") for wait in self.waits)
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """What a process that shares the store says it has done, or asks for. It may be lost, so it only makes others look
+    sooner.
+    """
+
+    kind: Literal["records", "ready", "text", "resend", "slot"]
+    """`resend` asks the driver of the run for the text under way, from its beginning."""
+    sender: str
+    """Empty if the store itself says that notices may have been missed."""
+    run: str = ""
+    """The run that it is about; empty if there are too many to name."""
+    seq: int = 0
+    """The last new record; of text, the record of the model call."""
+    step: str = ""
+    offset: int = 0
+    text: str = ""
+    again: bool = False
+    """Whether the reply begins again."""
+    slot: str = ""
+    """The name of the limit that has a free slot; empty if it may be any."""
+
+
+class KeptRecord(msgspec.Struct, frozen=True):
+    """A decision for all runs of a tenant, as the store keeps it."""
+
+    tenant: str
+    kind: str
+    name: str
+    body: dict[str, Any]
+
+
+class Store(Protocol):
+    """Stores journals. Every write is durable when it returns; a refusal changes nothing."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether several machines may use it, so that a run can be handed over to a process that offers what it needs."""
+
+    def now(self) -> float:
+        """The time that all processes which share the store agree on."""
+
+    async def listen(self, heard: Callable[[Notice], None]) -> None:
+        """Calls `heard` with the notices of other processes until the store is closed, if it has any."""
+
+    def share(self, event: TextChunk | TextReset) -> None:
+        """Sends text under way to other processes, if the store can do that."""
+
+    async def ask_for_text(self, run: str) -> None:
+        """Asks the process that drives a run to share its text under way again, if the store can do that."""
+
+    async def create(self, row: RunRow, text: str, batch: Batch) -> None:
+        """Adds a run with its first records; a fork's `parent` and `parent_seq` are set in the row."""
+
+    async def claim(self, run: str, driver: str, now: float) -> Claim:
+        """Raises the run's epoch for this driver and marks expired waits. Raises `Busy` while another driver is alive."""
+
+    def append(self, batch: Batch) -> Future[None]:
+        """Returns when the batch is durable. Raises `Fenced` on a stale epoch."""
+
+    async def release(self, batch: Batch, *, unless_news: bool) -> bool:
+        """Appends and gives up the claim. With `unless_news`, does neither and returns False if there is news.
+
+        If nothing is appended, the claim had no effect: its cause becomes news for the next driver.
+        """
+
+    async def news(self, run: str) -> News:
+        """The run's waits that are decided but not yet consumed, and its signals. For its driver only: reading marks the news as
+        seen.
+        """
+
+    async def unclosed(self, run: str) -> list[WaitRow]:
+        """The waits that `news` returns, for everyone else: reading them changes nothing."""
+
+    async def complete_wait(
+        self,
+        wait: str,
+        answer: dict[str, Any],
+        by: str,
+        now: float,
+        keep: Sequence[KeptRecord] = (),
+        *,
+        claim: str | None = None,
+    ) -> WaitRow:
+        """Records the decision on a wait, once, and in the same transaction the records that follow from it. Raises
+        `AlreadyAnswered`, `WaitExpired`, `WaitClosed` or `NotFound`. With `claim`, raises `Leased` unless the wait is leased
+        under this claim by the same user.
+        """
+
+    async def lease_wait(self, wait: str, lease: Lease, now: float) -> WaitRow:
+        """Leases an open wait, renews a lease with the same claim, or takes over one that has ended; refusals are added to
+        earlier ones. Raises `Leased` if someone else has it, and what `complete_wait` raises.
+        """
+
+    async def signal(self, signal: Signal) -> None:
+        """Puts a signal into the run's inbox. A cancel also closes the run's open waits, so they can no longer be answered."""
+
+    async def expire(self, now: float, run: str | None = None) -> list[str]:
+        """Marks expired waits of one run or of all runs; returns their runs."""
+
+    async def ready(self, now: float, driver: str, run: str | None = None, offer: Offer | None = None) -> list[str]:
+        """Runs with pending work that this driver may claim: new runs, runs with news, runs with an expired wait, runs of
+        a driver that was killed, and runs that need another capability. With `run`, only that run is checked; with
+        `offer`, only runs that fit it are returned.
+        """
+
+    async def undriven(self, now: float, run: str | None = None) -> list[str]:
+        """Like `ready`, but for display only: a driver that was not seen before counts as alive until its lease expires, and
+        runs that wait for a capability are left out.
+        """
+
+    async def next_expiry(self) -> float | None: ...
+
+    async def heartbeat(self, driver: str, now: float) -> None:
+        """Extends the lease of everything this driver has claimed."""
+
+    async def retire(self, driver: str) -> None:
+        """Ends the driver's lease immediately and frees its slots."""
+
+    async def take_slot(self, name: str, most: int, driver: str, lasts: float | None = None) -> int | None:
+        """Takes one of the slots with this name; returns its id, or None if `most` are taken. A slot counts until it is
+        freed or its driver is gone; one that lasts counts for that many seconds, whatever becomes of its driver.
+        """
+
+    async def free_slot(self, slot: int) -> None:
+        """Frees a slot. Does nothing if it is already free."""
+
+    async def taken_slots(self, name: str) -> int:
+        """How many slots with this name are taken."""
+
+    async def alive(self, run: str) -> bool:
+        """Whether a live driver has claimed the run."""
+
+    async def fate(self, driver: str) -> Fate:
+        """The state of a driver."""
+
+    async def called(self, driver: str) -> list[str]:
+        """Runs of this driver that have news."""
+
+    async def run(self, run: str) -> RunRow: ...
+
+    async def runs(
+        self,
+        *,
+        tenant: str | None = None,
+        owner: str | None = None,
+        name: str | None = None,
+        status: Sequence[str] = (),
+        among: Collection[str] | None = None,
+        limit: int | None = 100,
+    ) -> list[RunRow]:
+        """Runs, newest first; `name` is the playbook's name. Runs whose ids are in `among` are listed regardless of
+        their status."""
+
+    async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
+        """Runs whose id begins with a prefix, up to a limit."""
+
+    async def steps(self, run: str) -> list[StepRow]: ...
+
+    async def waits(
+        self,
+        *,
+        run: str | None = None,
+        tenant: str | None = None,
+        kinds: Sequence[str] = (),
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[WaitRow]:
+        """Open waits, oldest first; with `kinds`, only waits of those kinds."""
+
+    async def wait_ids(self, tenant: str, kinds: Sequence[str]) -> list[str]:
+        """The ids of these waits."""
+
+    async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:
+        """Waits whose id begins with a prefix, open waits first, up to a limit."""
+
+    async def wait(self, wait: str) -> WaitRow: ...
+
+    def records(self, run: str, after: int = 0, kinds: Sequence[str] = ()) -> AsyncIterator[Record]:
+        """The run's whole journal in order, the parent's part first; with `kinds`, only records of those kinds."""
+
+    async def whole(self, run: str) -> Whole:
+        """A run with all its rows and records, read as one snapshot."""
+
+    async def take_out(self, run: str) -> RunCopy:
+        """A run for another store, without the long texts, read at one moment. Changes nothing."""
+
+    async def bring_in(self, copy: RunCopy) -> None:
+        """Adds a run of another store, held by no driver. Its parent must be here. Raises `RunExists`."""
+
+    async def playbook(self, digest: str) -> str: ...
+
+    def text(self, digest: str) -> str:
+        """A long text, by its digest."""
+
+    async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
+        """Stores a decision for all runs of a tenant under a name, replacing any earlier decision."""
+
+    async def is_kept(self, tenant: str, kind: str, name: str) -> bool:
+        """Whether there is a stored decision with this name."""
+
+    async def kept(self, tenant: str, kind: str) -> dict[str, dict[str, Any]]:
+        """The stored decisions of a kind, by name."""
+
+    async def tenants(self, kind: str) -> list[str]:
+        """The tenants that have something of this kind."""
+
+    async def forget(self, tenant: str, kind: str, name: str) -> bool:
+        """Removes a stored decision; returns whether it existed."""
+
+    async def close(self) -> None: ...
