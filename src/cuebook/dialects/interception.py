@@ -87,7 +87,8 @@ def limited(program: Program[T], over: Over, begun: Spent | None = None) -> Prog
         reason = next((reason for reason in reasons if reason is not None), None)
         if reason is not None or not isinstance(asked, All):
             return asked if reason is None else reason
-        return All(tuple(_limited_branch(one, over, spent) for one in asked.branches))
+        branches = tuple(_limited_branch(one, over, spent) for one in asked.branches)
+        return msgspec.structs.replace(asked, branches=branches)
 
     def after(asked: Any, outcome: Any) -> None:
         for one in outcome if isinstance(outcome, tuple) else (outcome,):

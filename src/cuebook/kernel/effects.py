@@ -454,7 +454,21 @@ class Branch(msgspec.Struct, frozen=True):
     start: Callable[[Any], Program[Any]]
 
 
+class WithTexts(msgspec.Struct, frozen=True):
+    """The result of a branch that contains long texts. `All` returns it as `(value, texts)`: the texts are stored once, by
+    digest, and loaded on first use.
+    """
+
+    value: Any
+    texts: tuple[Text, ...] = ()
+
+
 class All(msgspec.Struct, frozen=True):
     """Runs several effects or branches at once. Returns their outcomes in order, with `Failed` for a failure."""
 
     branches: tuple[Effect | Branch, ...]
+    at_once: int = 0
+    """How many branches run at the same time; 0 for all of them. The next one begins when one has ended."""
+    until: Literal["", "failure", "success"] = ""
+    """What ends it early: the first failure, after which no further branch begins but those under way continue to their end,
+    or the first success, after which those under way are interrupted. Both need branches that are programs."""

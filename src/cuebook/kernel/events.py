@@ -252,6 +252,8 @@ class BranchFinished(Event, frozen=True):
     failed: Failed | None = None
     failed_seq: int | None = None
     """The record of the effect whose failure ended the branch."""
+    texts: tuple[Text, ...] = ()
+    """The long texts of its result."""
 
 
 class Checkpointed(Event, frozen=True):

@@ -33,6 +33,9 @@ class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     origin: CostOrigin = "unknown"
 
 
+SUPERSEDED = "superseded"
+"""The failure of a branch that was interrupted or never began because the `All` around it was decided without it."""
+
 SAID = "said"
 """Key in the details of a failed model call: the part of the reply that users had already seen."""
 

@@ -41,7 +41,7 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
     """Decides whether the effect may be performed; waits for the user whenever something new needs approval."""
     lacking = driver.engine.lacking(effect, driver.settings)
     if lacking:
-        await driver.waits.hand_over(lacking)
+        await driver.waits.hand_over(line, lacking)
         return CANCELLED
     gate = driver.engine.gate
     if gate is None:
@@ -86,7 +86,7 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
                 await gate.trusted(ruling.trust, driver.row, closed.by)
             continue
         if closed.how == "cancelled":
-            if driver.cancel is None:  # withdrawn when no approval was needed, but needed again now
+            if not driver.stops(line):  # withdrawn when no approval was needed, but needed again now
                 continue
             return CANCELLED
         opened = driver.recorded.opened.get((key, purpose))
@@ -205,7 +205,7 @@ async def interruptibly(driver: Driver, line: Line, work: Awaitable[T], doubt: b
         task = asyncio.current_task()
         if task is None or task.cancelling() == 0:
             raise CutShort(Failed("performer_error", "It was cancelled by its own performer.")) from None
-        if driver.cancel is None or line.cursor.cancelled or driver.finishing:
+        if not driver.stops(line) or driver.finishing:
             raise
         task.uncancel()
         raise CutShort(CUT_OFF if doubt else Failed(CUT_OFF.code, CUT_OFF.message)) from None

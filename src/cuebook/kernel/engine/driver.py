@@ -13,10 +13,13 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cuebook.kernel.effects import All, Branch, Effect, Program
+import msgspec
+
+from cuebook.kernel.effects import All, Branch, Effect, Program, WithTexts
 from cuebook.kernel.engine import handlers, in_doubt
 from cuebook.kernel.engine.approval import CANCELLED, CUT_OFF
 from cuebook.kernel.engine.journal_writer import JournalWriter
+from cuebook.kernel.engine.selection import DECIDED, Selection, is_superseded
 from cuebook.kernel.engine.waits import Waits
 from cuebook.kernel.errors import CuebookError, Elsewhere, Fenced, NonDeterminism, StoreError
 from cuebook.kernel.events import (
@@ -35,7 +38,7 @@ from cuebook.kernel.events import (
 )
 from cuebook.kernel.fold.replay import ALL, Cursor, Recorded
 from cuebook.kernel.journal import ROOT, Entry, Key, Place, branch_path, plain, without_void
-from cuebook.kernel.outcomes import Answer, Cancelled, EffectFailed, Failed
+from cuebook.kernel.outcomes import SUPERSEDED, Answer, Cancelled, Done, EffectFailed, Failed
 from cuebook.kernel.ports import Claim, Estimate, News
 from cuebook.kernel.run import RunRow, Settings, Signal
 
@@ -51,10 +54,12 @@ PATIENCE = 5.0
 class Line:
     """A branch of the program while it is in memory: the root, or a branch below `All`."""
 
-    __slots__ = ("cursor", "interruptible", "live", "program", "task")
+    __slots__ = ("cursor", "cut", "interruptible", "live", "program", "task")
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: Cursor, *, cut: bool = False) -> None:
         self.cursor = cursor
+        self.cut = cut
+        """Whether the `All` around it was decided without it, so that it is interrupted."""
         self.program: Program[Any] | None = None
         self.task: asyncio.Task[Any] | None = None
         self.live = False
@@ -313,6 +318,19 @@ class Driver:
                 if line.interruptible and not line.cursor.cancelled and line.task is not None:
                     line.task.cancel()
 
+    def stops(self, line: Line) -> bool:
+        """Whether a branch is cancelled, alone or with the run, and has not received that yet."""
+        return (self.cancel is not None or line.cut) and not line.cursor.cancelled
+
+    def cut(self, path: str) -> None:
+        """Interrupts a branch and those below it."""
+        for line in list(self._lines):
+            if line.cursor.path.startswith(path):
+                line.cut = True
+                if line.interruptible and not line.cursor.cancelled and line.task is not None:
+                    line.task.cancel()
+        self.waits.interrupt(path)
+
     # --- active branches: when there are none, the run waits ---
 
     def rest(self) -> None:
@@ -363,8 +381,9 @@ class Driver:
                 )
             if type(outcome) is not Failed:
                 send = outcome
-            elif outcome.code == "cancelled":
-                line.cursor.cancelled = self._cancel_thrown = True
+            elif outcome.code in ("cancelled", SUPERSEDED):
+                line.cursor.cancelled = True
+                self._cancel_thrown = self._cancel_thrown or outcome.code == "cancelled"
                 throw = Cancelled(outcome.message)
             else:
                 throw = EffectFailed(outcome, seq)
@@ -383,7 +402,7 @@ class Driver:
             self._go_live(line, f"asks for '{effect.fingerprint}' at {Place(*key)}")
         if self.engine.stopping:
             await self._stop_here()
-        if self.cancel is not None and not line.cursor.cancelled:
+        if self.stops(line):
             attempt = self.recorded.intents.get(key, 0)
             cut = await in_doubt.cancelled(self, key, effect, attempt) if attempt else CANCELLED
             self.waits.close_cancelled(key)
@@ -403,15 +422,21 @@ class Driver:
         key = line.cursor.next_effect()
         entry = None if line.live else self.recorded.take(key, ALL)
         paths = [branch_path(line.cursor.path, key[1], key[2], key[3], n) for n in range(len(asked.branches))]
+        if asked.at_once or asked.until:
+            outcomes = await Selection(self, line, asked, paths, entry is not None).outcomes()
+            if entry is not None and not isinstance(entry.event.outcome, Done):  # type: ignore[union-attr]
+                return entry.seq, entry.event.outcome  # type: ignore[union-attr]
+            if entry is None and self.stops(line):
+                return await self.record(key, ALL, CANCELLED)
+            if entry is None and any(is_superseded(one) for one in outcomes):
+                await self.record(key, ALL, Done())
+            return None, outcomes
         self._active += max(0, len(paths) - 1)  # this line is idle while its branches run
         left = [len(paths)]
         tasks: list[asyncio.Task[Any]] = []
         try:
             for path, branch in zip(paths, asked.branches, strict=True):
-                child = Line(self.recorded.cursor(path, cancelled=line.cursor.cancelled))
-                child.task = asyncio.get_running_loop().create_task(self._branch(child, branch, left))
-                child.task.add_done_callback(_heard)
-                tasks.append(child.task)
+                tasks.append(self.begin_branch(line, path, branch, left))
             if tasks:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
@@ -422,12 +447,22 @@ class Driver:
                 task.cancel()
         if entry is not None:
             return entry.seq, entry.event.outcome  # type: ignore[union-attr]
-        if self.cancel is not None and not line.cursor.cancelled:
+        if self.stops(line):
             return await self.record(key, ALL, CANCELLED)
         return None, outcomes
 
-    async def _branch(self, line: Line, branch: Effect | Branch, left: list[int]) -> Any:
-        """Runs one member of an `All` and records its result, so a finished branch is not run again."""
+    def begin_branch(
+        self, line: Line, path: str, branch: Effect | Branch, left: list[int] | None = None, *, cut: bool = False
+    ) -> asyncio.Task[Any]:
+        """Starts one member of an `All` below a branch."""
+        child = Line(self.recorded.cursor(path, cancelled=line.cursor.cancelled), cut=cut or line.cut)
+        child.task = asyncio.get_running_loop().create_task(self._branch(child, branch, left))
+        child.task.add_done_callback(_heard)
+        return child.task
+
+    async def _branch(self, line: Line, branch: Effect | Branch, left: list[int] | None) -> Any:
+        """Runs one member of an `All` and records its result, so a finished branch is not run again. With `left`, it counts
+        how many of the members have not ended."""
         path = line.cursor.path
         broken = False
         try:
@@ -437,30 +472,40 @@ class Driver:
                 return self._remember(outcome, seq)
             known = self.recorded.branches.get(path)
             if known is not None:
-                return known.value if known.failed is None else self._remember(known.failed, known.failed_seq)
-            value, failed, seq = None, None, None
+                return self.ended_before(known)
+            value, texts, failed, seq = None, (), None, None
             try:
-                value = plain(await self._follow(line, branch.start(self.recorded.state(path))))
+                value = await self._follow(line, branch.start(self.recorded.state(path)))
+                if isinstance(value, WithTexts):
+                    value, texts = value.value, value.texts
+                value = plain(value)
             except EffectFailed as error:
                 failed, seq = error.failed, self._where(error)
             except Cancelled:
-                failed = CANCELLED
+                failed = CANCELLED if self.cancel is not None else DECIDED
             except (NonDeterminism, Elsewhere, Fenced, StoreError):
                 raise
             except CuebookError as error:
                 failed = Failed.of(error)
             except (Exception, GeneratorExit) as error:
                 failed = _defect(error)
-            self.writer.note(BranchFinished(value, failed, seq), Place(path))
-            return value if failed is None else self._remember(failed, seq)
+            self.writer.note(BranchFinished(value, failed, seq, texts), Place(path))
+            return self.ended_before(BranchFinished(value, failed, seq, texts))
         except BaseException:
             broken = True
             raise
         finally:
             self._lines.discard(line)
-            left[0] -= 1
-            if left[0] > 0 and not broken:  # the last one passes its turn to the idle line
-                self.rest()
+            if left is not None:
+                left[0] -= 1
+                if left[0] > 0 and not broken:  # the last one passes its turn to the idle line
+                    self.rest()
+
+    def ended_before(self, known: BranchFinished) -> Any:
+        """The outcome of a branch as its end was recorded."""
+        if known.failed is not None:
+            return self._remember(known.failed, known.failed_seq)
+        return (known.value, known.texts) if known.texts else known.value
 
     def _remember(self, outcome: Any, seq: int | None) -> Any:
         if type(outcome) is Failed and seq is not None:
@@ -497,6 +542,8 @@ class Driver:
         if self.finishing:  # everything still open has been recorded
             raise asyncio.CancelledError
         self.acting.pop(key, None)  # its outcome is known: an immediate cancel no longer interrupts it
+        if self.cancel is None and isinstance(outcome, Failed) and outcome.code == CANCELLED.code:
+            outcome = msgspec.structs.replace(DECIDED, details=outcome.details)  # only its branch was interrupted
         return await self.writer.commit(Performed(outcome, fingerprint), Place(*key, attempt)), outcome
 
 

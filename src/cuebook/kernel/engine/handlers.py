@@ -49,6 +49,7 @@ from cuebook.kernel.events import (
 from cuebook.kernel.journal import Key, Place, plain
 from cuebook.kernel.outcomes import (
     SAID,
+    SUPERSEDED,
     Answer,
     AnyOutcome,
     Done,
@@ -545,7 +546,7 @@ def _quoted(label: str) -> str:
     return label if label.isascii() and label.isalnum() else quote(label, safe="")
 
 
-_RESERVED = ("cancelled", "expired", "in_doubt", "denied")
+_RESERVED = ("cancelled", "expired", "in_doubt", "denied", SUPERSEDED)
 """Failure codes reserved for the engine, because they decide how a run ends."""
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from cuebook.kernel.errors import NotFound
 from cuebook.kernel.events import STATUS_OF_WAIT, RunStatus, WaitClosed, WaitKind, WaitOpened
-from cuebook.kernel.journal import Key, Place
+from cuebook.kernel.journal import ROOT, Key, Place
 from cuebook.kernel.ports import Claim, News
 from cuebook.kernel.run import Signal, WaitRow, overrides_in
 
@@ -54,7 +54,8 @@ class Waits:
         self._closed: set[str] = set()
         """Waits that were closed during this drive."""
         self._parked: dict[str, tuple[WaitRow, asyncio.Future[WaitRow | None]]] = {}
-        self._handed_over: list[asyncio.Future[None]] = []
+        self._handed_over: list[tuple[str, asyncio.Future[None]]] = []
+        """The branches that wait for another process."""
         self.needs: set[str] = set()
         """The capabilities that branches wait for."""
         self.lock = asyncio.Lock()
@@ -115,13 +116,13 @@ class Waits:
             driver.writer.note(opened, row.place, opened=[row])
         return await self._decided(line, row)
 
-    async def hand_over(self, lacking: Iterable[str]) -> None:
+    async def hand_over(self, line: Line, lacking: Iterable[str]) -> None:
         """Waits for a process with other capabilities, which continues the run instead of this one. Returns only if the
-        run is cancelled.
+        branch is cancelled.
         """
         self.needs.update(lacking)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._handed_over.append(future)
+        self._handed_over.append((line.cursor.path, future))
         self._driver.rest()
         await future
 
@@ -143,7 +144,7 @@ class Waits:
 
     def _is_cancelled(self, line: Line) -> bool:
         """Whether there is a cancellation that the branch has not received yet."""
-        return self._driver.cancel is not None and not line.cursor.cancelled
+        return self._driver.stops(line)
 
     def _close(self, closed: WaitClosed, row: WaitRow, taken: list[int] | None = None) -> WaitClosed:
         driver = self._driver
@@ -235,15 +236,17 @@ class Waits:
     def signal(self, kind: str) -> Signal | None:
         return next((signal for signal in self._signals if signal.kind == kind), None)
 
-    def interrupt(self) -> None:
-        """Wakes all waits, because the run is cancelled."""
-        for wait in list(self._parked):
-            self._wake(wait, None)
-        for future in self._handed_over:
-            if not future.done():
+    def interrupt(self, path: str = ROOT) -> None:
+        """Wakes all waits of a branch and of those below it, because it is cancelled."""
+        for wait, _ in list(self._parked.values()):
+            if wait.place.path.startswith(path):
+                self._wake(wait.id, None)
+        for waiting, future in self._handed_over:
+            if waiting.startswith(path) and not future.done():
                 self._driver.move()
                 future.set_result(None)
-        self.needs.clear()
+        if path == ROOT:
+            self.needs.clear()
 
     def status(self) -> tuple[RunStatus, str]:
         """The status of the run while all its branches are waiting, and the reason."""

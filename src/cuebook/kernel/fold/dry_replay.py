@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from cuebook.kernel.effects import All, Branch, Breakpoint, Checkpoint, Effect, Program
+from cuebook.kernel.effects import All, Branch, Breakpoint, Checkpoint, Effect, Program, WithTexts
 from cuebook.kernel.errors import CuebookError, NonDeterminism
 from cuebook.kernel.events import YIELDED_EVENTS, AnyEvent, RunFinished
 from cuebook.kernel.fold.replay import ALL, Cursor, Recorded
 from cuebook.kernel.journal import ROOT, Entry, Key, Place, branch_path, plain
-from cuebook.kernel.outcomes import Cancelled, EffectFailed, Failed, Resumed
+from cuebook.kernel.outcomes import SUPERSEDED, Cancelled, Done, EffectFailed, Failed, Resumed
 from cuebook.kernel.run import RunRow
 
 
@@ -93,7 +93,7 @@ class _Stage:
                 continue
             outcome = self._all(cursor, asked) if isinstance(asked, All) else self._effect(cursor, asked)
             if type(outcome) is Failed:
-                throw = Cancelled() if outcome.code == "cancelled" else EffectFailed(outcome)
+                throw = Cancelled() if outcome.code in ("cancelled", SUPERSEDED) else EffectFailed(outcome)
             else:
                 send = outcome
 
@@ -114,25 +114,33 @@ class _Stage:
         key = cursor.next_effect()
         recorded = self.recorded.take(key, ALL)
         outcomes, ends = [], None
+        decided = recorded is not None and isinstance(recorded.event.outcome, Done)  # type: ignore[union-attr]
         for number, branch in enumerate(asked.branches):
             path = branch_path(cursor.path, key[1], key[2], key[3], number)
+            if recorded is not None and not self.recorded.has_begun(path):
+                outcomes.append(Failed(SUPERSEDED, ""))
+                continue
             try:
                 outcomes.append(self._branch(Cursor(path), branch))
             except _JournalEnds as end:
                 ends = end
         if ends is not None:
             raise ends
-        return tuple(outcomes) if recorded is None else recorded.event.outcome  # type: ignore[union-attr]
+        return tuple(outcomes) if recorded is None or decided else recorded.event.outcome  # type: ignore[union-attr]
 
     def _branch(self, cursor: Cursor, branch: Effect | Branch) -> Any:
         if isinstance(branch, Effect):
             return self._effect(cursor, branch)
         try:
-            return plain(self.follow(cursor, branch.start(None)))
+            value = self.follow(cursor, branch.start(None))
+            if isinstance(value, WithTexts):
+                return (plain(value.value), value.texts) if value.texts else plain(value.value)
+            return plain(value)
         except EffectFailed as error:
             return error.failed
         except Cancelled:
-            return Failed("cancelled", "Cancelled.")
+            ended = self.recorded.branches.get(cursor.path)
+            return (ended and ended.failed) or Failed("cancelled", "Cancelled.")
         except NonDeterminism:
             raise
         except CuebookError as error:

@@ -263,6 +263,10 @@ class Recorded:
             cursor.leave()
         return place, recorded, self.edits.get(where, {}) if starts else None
 
+    def has_begun(self, path: str) -> bool:
+        """Whether the journal has records of a branch."""
+        return any(path in found for found in (self._events_left, self._effects_left, self.checkpoints, self.branches))
+
     def waits_at(self, key: Key) -> bool:
         """Whether a step waits before its first effect."""
         return any(wait not in self.closed for wait in self._before_steps.get(key, ()))
