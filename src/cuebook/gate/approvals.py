@@ -106,4 +106,4 @@ def _hash(value: dict[str, Any]) -> str:
 
 
 def _action(action: Action) -> Sequence[Any]:
-    return [action.domain, action.target, action.reads_only]
+    return [action.domain, action.target, action.reads_only, *([True] if action.listed else ())]

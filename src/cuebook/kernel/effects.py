@@ -257,6 +257,9 @@ class RunCommand(Acting, frozen=True):
     """Whether it depends on text from a model, a server or a tool."""
     ends: bool = False
     """Whether the end of stdout is kept in addition to its beginning if it is too long."""
+    reads: tuple[str, ...] = ()
+    """Absolute paths outside the workspace, or below `~/`, that it may read. For policies, each is the file action
+    `read:PATH`."""
 
     @property
     def subject(self) -> str:

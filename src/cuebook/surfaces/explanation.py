@@ -399,8 +399,9 @@ def _token_words(use: Use) -> list[str]:
 def action_words(effect: Effect | None) -> str:
     """One line that describes an effect."""
     match effect:
-        case RunCommand(argv=argv, cwd=cwd, network=hosts):
+        case RunCommand(argv=argv, cwd=cwd, network=hosts, reads=reads):
             reaching = f", which may reach {', '.join(hosts)}" if hosts else ""
+            reaching += f"{' and' if hosts else ', which may'} read {', '.join(reads)}" if reads else ""
             return f"run {' '.join(map(_quoted, argv))}{f' in {cwd}' if cwd else ''}{reaching}"
         case SendHttp(method=method, url=url):
             return f"send {method} {url}"

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 CWD = Option("cwd", "The folder that commands run in, below the workspace.", "text")
 MAX_OUTPUT = Option("max_output", "The maximum number of bytes of a step's output to keep.", "number")
-STRICT_SPEC = Option("strict_spec", "Accept only the published format: no timeout_ms, retry, on_error, env, cwd, with or effect, and no typed arguments.")  # fmt: skip
+STRICT_SPEC = Option(
+    "strict_spec",
+    "Accept only the published format: no field that Cuebook adds, such as timeout_ms, retry, env or with.",
+)
 
 _STEPS = re.compile(r"^steps\s*:|\"steps\"\s*:", re.MULTILINE)
 

@@ -25,7 +25,7 @@ def summary(pipeline: Pipeline) -> Summary:
         title=pipeline.name,
         description=pipeline.description,
         inputs=pipeline.inputs,
-        rows=(*map(_row, pipeline.steps), *listed(**names, hosts=pipeline.allowed_domains)),
+        rows=(*map(_row, pipeline.steps), *listed(**names, hosts=_hosts(pipeline))),
         data={
             "id": pipeline.id,
             "version": pipeline.version,
@@ -37,6 +37,10 @@ def summary(pipeline: Pipeline) -> Summary:
         },
         needs=tuple(dict.fromkeys(_needs(pipeline))),
     )
+
+
+def _hosts(pipeline: Pipeline) -> list[str]:
+    return list(dict.fromkeys([*pipeline.allowed_domains, *(host for step in pipeline.steps for host in step.network)]))
 
 
 def _row(step: Step) -> Row:
@@ -70,6 +74,7 @@ def _needs_of(step: Step) -> Iterator[Need]:
     match step.action:
         case Cli(argv=argv):
             yield Need("command", as_written(argv[0]))
+            yield from (Need("host", host) for host in step.network)
         case Http(url=url, headers=headers):
             host = urlsplit(as_written(url)).netloc
             yield Need("host", host if host and "$" not in host else "depends on the inputs")
@@ -123,7 +128,7 @@ def only_reads(step: Step, *, confined: bool) -> bool:
     """
     match step.action:
         case Cli():
-            return confined and step.effect == "read"
+            return confined and step.effect == "read" and not step.network
         case Http(method=method):
             return method in ("GET", "HEAD")
         case Llm(tools=tools):

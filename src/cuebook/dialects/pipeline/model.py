@@ -210,6 +210,10 @@ class Step(msgspec.Struct, frozen=True):
     cwd: str = ""
     effect: Literal["read", "write"] | None = None
     """The declared effect; None if undeclared."""
+    network: tuple[str, ...] = ()
+    """The hosts that its command may reach."""
+    reads: tuple[str, ...] = ()
+    """The paths outside the workspace that its command may read."""
     beyond: tuple[str, ...] = ()
     """The fields in use that the published format does not have."""
     from_outside: bool = False

@@ -195,7 +195,7 @@ BUILT_IN: dict[str, str] = {
     "commands": "read-only commands are allowed, all others need approval",
     "egress": "needs approval",
     "secrets": "needs approval",
-    "files": "reading in the workspace is allowed, writing there needs approval, everything else is denied",
+    "files": "reading in the workspace is allowed, writing there and reading the listed paths of a command needs approval, everything else is denied",
     "models": "allowed",
 }
 """The built-in default of each domain, in words."""
@@ -210,6 +210,8 @@ def _built_in(action: Action) -> tuple[Decision, str]:
                 return "allow", f"a {action.domain} that only reads is allowed"
             return "ask", f"a {action.domain} that may change something needs approval"
         case "file":
+            if action.listed and not FileTarget(action.target).flawed:
+                return "ask", "reading a listed path outside the workspace needs approval"
             return FileTarget(action.target).built_in
         case "model":
             return "allow", "a model is allowed"

@@ -110,7 +110,7 @@ async def _start(program: str, confinement: Confinement, private: Private) -> Co
     proxy = Proxy(confinement.network, private=private) if confinement.network and not everywhere else None
     if proxy is not None:
         confinement = proxied(confinement)
-    code = filter_for(everywhere)
+    code = filter_for(everywhere or not confinement.local_sockets)
     inside: socket.socket | None = None
     if code is None:  # without a filter, nothing holds the process back
         await confinement.hold()

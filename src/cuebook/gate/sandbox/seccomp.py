@@ -126,16 +126,17 @@ _CALLS = {
 
 
 @cache
-def filter_for(network: bool) -> bytes | None:
+def filter_for(exposed: bool) -> bytes | None:
     """The filter for this machine, or None if its system call numbers are unknown.
 
-    A process that shares the machine's network could also reach the pathless sockets that other programs listen on.
-    It therefore gets no local sockets at all, except for connected pairs.
+    A process that is `exposed` could also reach the sockets of other programs: those without a path if it shares the
+    machine's network, or those among the paths that it may read. It therefore gets no local sockets at all, except for
+    connected pairs.
     """
     machine = platform.machine()
     if machine not in _MACHINES:
         return None
-    families = _FAMILIES if network else (*_FAMILIES, socket.AF_UNIX)
+    families = _FAMILIES if exposed else (*_FAMILIES, socket.AF_UNIX)
     return _filter(machine, refused=_REFUSED[machine], families=families, ioctls=_TERMINAL_INPUT, clone=_NEW_NAMESPACES)
 
 

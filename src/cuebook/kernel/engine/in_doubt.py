@@ -177,9 +177,9 @@ def words_of(effect: Effect) -> str:
 def parts_of(effect: Effect) -> dict[str, str]:
     """Everything that a repetition would do, by name, with handles in place of secrets."""
     match effect:
-        case RunCommand(argv=argv, cwd=cwd, env=env, stdin=stdin, network=hosts):
+        case RunCommand(argv=argv, cwd=cwd, env=env, stdin=stdin, network=hosts, reads=reads):
             made = {"command": shlex.join(argv), "folder": cwd, "environment": _lines(env, "="), "stdin": stdin}
-            made["network"] = ", ".join(hosts)
+            made |= {"network": ", ".join(hosts), "may also read": ", ".join(reads)}
         case SendHttp(method=method, url=url, headers=headers, body=body):
             made = {"request": f"{method.upper()} {url}", "headers": _lines(headers, ": "), "body": body}
         case CallTool(tool=tool, arguments=arguments):

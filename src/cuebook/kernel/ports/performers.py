@@ -27,6 +27,8 @@ class Action(msgspec.Struct, frozen=True):
     reads_only: bool = False
     """Whether it changes nothing, as far as that can be enforced. For a secret: whether the configuration provides it
     without the playbook asking for it."""
+    listed: bool = False
+    """Whether the author lists this path outside the workspace. Without a rule, it is asked about instead of denied."""
 
 
 class Slots(Protocol):

@@ -53,6 +53,9 @@ class Confinement(msgspec.Struct, frozen=True):
     that checks every connection. It has no other route, and looks up no names. `EVERYWHERE` is the machine's whole network,
     unchecked.
     """
+    local_sockets: bool = True
+    """Whether it may have sockets with a path, where the sandbox keeps it away from those of other programs. Not if it may
+    read paths outside the workspace, where such sockets may be."""
     python: bool = False
     """Whether it is only Python. If so, it may read only the system files that the standard library needs."""
     limits: Limits = Limits()

@@ -29,7 +29,7 @@ from cuebook.kernel.run import Settings
 from cuebook.performers.commands.folders import Folders
 from cuebook.performers.commands.mentions import Named, named_by
 from cuebook.performers.commands.process import Running, outcome_of
-from cuebook.performers.commands.resolve import LOADING, Finder, Found, check_size
+from cuebook.performers.commands.resolve import LOADING, Finder, Found, check_size, outside_paths
 from cuebook.performers.files.digests import digest_aside
 
 
@@ -47,6 +47,7 @@ def preview(
     *,
     sandboxed: bool,
     network: Sequence[str],
+    reads: Sequence[str],
 ) -> dict[str, str]:
     made = {"command": shlex.join(effect.argv), "program": found.program, "folder": found.cwd}
     if environment:
@@ -66,6 +67,8 @@ def preview(
         made["network"] = "yes: it runs without a sandbox"
         return made
     made["may change"] = "nothing" if effect.reads_only else f"the workspace, {found.workspace}"
+    if reads:
+        made["may also read"] = "\n".join(reads)
     made["network"] = f"only {', '.join(network)}" if network else "no"
     return made
 
@@ -131,6 +134,7 @@ class CommandPerformer:
         try:
             self._finder.require(effect)
             self._hosts(effect)
+            outside_paths(effect.reads)
         except BadInput as refused:
             return Failed.of(refused)
         return self._no_sandbox() or self._outlined(effect)
@@ -139,6 +143,7 @@ class CommandPerformer:
         try:
             found = self._finder.find(effect)
             hosts = list(map(str, self._hosts(effect)))
+            reads = outside_paths(effect.reads)
         except BadInput as refused:
             return Failed.of(refused)
         if refusal := self._no_sandbox():
@@ -148,7 +153,7 @@ class CommandPerformer:
         named = await asyncio.to_thread(named_by, effect.argv, effect.stdin, found.cwd, found.workspace)
         return msgspec.structs.replace(
             self._outlined(effect),
-            preview=preview(effect, found, environment, named, sandboxed=sandboxed, network=hosts),
+            preview=preview(effect, found, environment, named, sandboxed=sandboxed, network=hosts, reads=reads),
             bound={
                 "program": [found.program, await digest_aside(found.program)],
                 "folder": found.cwd,
@@ -156,6 +161,7 @@ class CommandPerformer:
                 "loading": {name: value for name, value in environment.items() if LOADING.fullmatch(name)},
                 "sandbox": self._sandbox.name,
                 "network": hosts,
+                "reads": reads,
                 "reads_only": effect.reads_only,
                 "timeout": effect.timeout,
                 "max_output": effect.max_output,
@@ -166,13 +172,14 @@ class CommandPerformer:
         try:
             found = self._finder.find(effect)
             self._hosts(effect)
+            reads = outside_paths(effect.reads)
         except BadInput as refused:
             return Failed.of(refused)
         if self._sandbox.name == "none":
             call.warn("unsandboxed", f"{shlex.join(effect.argv)} ran without a sandbox, as configured.")
         private = self._private.take()
         try:
-            return await self._run(effect, found, private, call)
+            return await self._run(effect, found, private, call, reads)
         finally:
             self._private.give_back(private)
 
@@ -193,7 +200,8 @@ class CommandPerformer:
         reached = [Action("egress", f"CONNECT {place.url.place}") for place in self._hosts(effect)]
         # The rules for hosts decide; this is for rules that keep commands off the network altogether.
         network = (Action("tool", "network", reads_only=True),) if reached else ()
-        return Description((command, *reached, *network), f"Run {line}", reads_only=held)
+        outside = [Action("file", f"read:{path}", True, listed=True) for path in outside_paths(effect.reads)]
+        return Description((command, *reached, *network, *outside), f"Run {line}", reads_only=held)
 
     def _hosts(self, effect: RunCommand) -> list[Place]:
         """The hosts that it may reach, in normal form. Raises `BadInput` for one that it must not reach."""
@@ -202,7 +210,9 @@ class CommandPerformer:
             check_host(place.url, self._private_hosts)
         return found
 
-    async def _run(self, effect: RunCommand, found: Found, private: str, call: Call) -> CommandResult | Failed:
+    async def _run(
+        self, effect: RunCommand, found: Found, private: str, call: Call, reads: Sequence[str]
+    ) -> CommandResult | Failed:
         secrets = call.secrets() if effect.secrets else {}
         env = {**self._environment(private, call.key), **effect.env}
         env.update({at.partition(".")[2]: value for at, value in secrets.items() if at != "stdin"})
@@ -218,11 +228,12 @@ class CommandPerformer:
             cwd=found.cwd,
             env=env,
             writable=(private,) if effect.reads_only else (private, found.workspace),
-            readable=(found.workspace, found.program, *self._finder.folders, *self._readable),
+            readable=(found.workspace, found.program, *self._finder.folders, *self._readable, *reads),
             hidden=self._hidden,
             fixed=self._fixed,
             reads_only=effect.reads_only,
             network=tuple(map(str, self._hosts(effect))),
+            local_sockets=not reads,
             limits=call.limits,
             hold=hold,
         )

@@ -220,6 +220,26 @@ class Finder:
         raise _no_such_command(name, f" The PATH is {self.path}.")
 
 
+def outside_paths(given: Sequence[str]) -> list[str]:
+    """The paths that a command lists to read, and where their links lead. Raises `BadCommand` for one that it must not
+    read."""
+    found: dict[str, None] = {}
+    for one in given:
+        path = os.path.expanduser(one)
+        if not os.path.isabs(path) or os.path.normpath(path) == "/" or ".." in path.split("/"):
+            raise BadCommand(f"{one!a} is not a path that a command can be given to read.", fix="Write its full path.")
+        end = os.path.realpath(path)
+        if not (os.path.isfile(end) or os.path.isdir(end)):
+            raise BadCommand(f"There is no file or folder {one!a} to read.", fix="Create it, or correct the path.")
+        if end == "/" or any(is_below(end, root) for root in _OF_THE_SYSTEM):
+            raise BadCommand(f"{one!a} describes the running system, so no command reads it.", fix="Remove it.")
+        found |= dict.fromkeys((os.path.normpath(path), end))
+    return list(found)
+
+
+_OF_THE_SYSTEM = ("/proc", "/dev", "/sys")
+
+
 def _is_program(path: str) -> bool:
     return os.access(path, os.X_OK) and os.path.isfile(path)
 

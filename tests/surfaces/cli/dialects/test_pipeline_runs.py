@@ -513,7 +513,9 @@ def test_an_outcome_that_breaks_the_contract_settles_no_doubt(cli: CommandLine) 
 
 def test_the_error_for_a_command_that_needs_the_network_says_it_has_none(cli: CommandLine) -> None:
     cli.write("net.yml", "name: N\nsteps:\n  - {id: a, command: cli curl -s http://127.0.0.1:9/, effect: read}\n")
-    assert "Commands have no network access: use an `http` step for requests." in cli.call("run", "net.yml").err
+    assert (
+        "Commands have no network access: list the hosts that it needs in `network`" in cli.call("run", "net.yml").err
+    )
 
 
 def test_a_doubt_outlives_a_repeat_that_is_denied(cli: CommandLine) -> None:

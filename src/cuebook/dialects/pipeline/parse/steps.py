@@ -18,7 +18,7 @@ from cuebook.dialects.pipeline.model import (
     Step,
     Words,
 )
-from cuebook.dialects.pipeline.parse import commands, contracts
+from cuebook.dialects.pipeline.parse import access, commands, contracts
 from cuebook.dialects.pipeline.parse.conditions import condition
 from cuebook.dialects.pipeline.parse.references import Scope
 from cuebook.formats.shape import Shape
@@ -29,13 +29,15 @@ from cuebook.kernel.tool_names import BUILT_IN
 OF_THE_FORMAT = (
     "id", "name", "command", "stdin", "condition", "approval", "output", "llm", "postcondition", "rollback_hint",
 )  # fmt: skip
-ADDED = ("with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect")
+ADDED = ("with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect", "network", "reads")
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "stdin": ("cli", "http", "llm"),
     "env": ("cli",),
     "cwd": ("cli",),
+    "network": ("cli",),
+    "reads": ("cli",),
     "effect": ("cli", "http", "mcp"),
     "with": ("cli", "http", "mcp"),
     "llm": ("llm",),
@@ -123,6 +125,10 @@ def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) 
         read["cwd"] = _folder(scope, fields["cwd"], f"{at}.cwd")
     if "effect" in fields:
         read["effect"] = shape.choice(fields["effect"], f"{at}.effect", ("write", "read"))
+    if "network" in fields:
+        read["network"] = access.hosts(scope, fields["network"], f"{at}.network")
+    if "reads" in fields:
+        read["reads"] = access.paths(scope, fields["reads"], f"{at}.reads")
     return read
 
 

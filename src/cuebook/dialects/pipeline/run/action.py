@@ -83,7 +83,17 @@ def _command(step: Step, action: Cli, scope: Scope, given: Given, common: dict[s
         stdin = scope.handed(step.stdin)
     folder = "/".join(part for part in (given.cwd, step.cwd) if part)
     argv = tuple(scope.text(word) for word in action.argv)
-    return RunCommand(argv, folder, env, stdin, from_outside=step.from_outside, secrets=tuple(uses), **common)
+    return RunCommand(
+        argv,
+        folder,
+        env,
+        stdin,
+        network=step.network,
+        reads=step.reads,
+        from_outside=step.from_outside,
+        secrets=tuple(uses),
+        **common,
+    )
 
 
 def variables(scope: Scope) -> dict[str, str]:

@@ -68,13 +68,15 @@ def _exit(step: Step, outcome: CommandResult) -> Failed:
     if barred:
         fix = "The step has `effect: read`, so its command cannot change anything: remove that if it should."
     elif _wants_network(step, f"{outcome.stderr}{outcome.stdout}"):
-        fix = "Commands have no network access: use an `http` step for requests."
+        fix = "Commands have no network access: list the hosts that it needs in `network`, or use an `http` step."
     return Failed("exit_code", f"The command failed ({how}){f': {said}' if said else '.'}", fix)
 
 
 def _wants_network(step: Step, said: str) -> bool:
     """Whether a command may have failed for lack of network access."""
     program = step.action.argv[0].parts if isinstance(step.action, Cli) and step.action.argv else ()
+    if step.network:
+        return False
     return program[:1] in (("curl",), ("wget",)) or any(words in said for words in _UNREACHED)
 
 

@@ -174,9 +174,10 @@ def _act_lines(act: Act) -> Iterator[str]:
 
 def _effect_lines(act: Act) -> Iterator[str]:
     match act.effect:
-        case RunCommand(argv=argv, cwd=cwd, env=env, stdin=stdin, network=hosts):
+        case RunCommand(argv=argv, cwd=cwd, env=env, stdin=stdin, network=hosts, reads=reads):
             yield f"--- command{f' in {cwd}' if cwd else ''}\n{shlex.join(argv)}"
             yield from [f"--- network\nonly {', '.join(hosts)}"] if hosts else []
+            yield from ["--- may also read", *reads] if reads else []
             yield from ["--- environment", *(f"{name}={value}" for name, value in env.items())] if env else []
             yield from [f"--- stdin\n{stdin}"] if stdin else []
         case SendHttp(method=method, url=url, headers=headers, body=body):
