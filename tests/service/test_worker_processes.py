@@ -21,6 +21,7 @@ import pytest
 from cuebook.dialects.playbook import Playbook
 from cuebook.kernel.events import ENDED, Driven, WaitOpened
 from cuebook.kernel.run import RunRow, Settings
+from cuebook.service.dispatch.follow import waits_for
 from tests.support.programs import eventually
 from tests.support.runtime import ALLOWED, RuntimeHarness
 from tests.support.shared_stores import shared_place, url_of
@@ -207,6 +208,23 @@ async def test_a_killed_workers_step_that_only_reads_is_repeated(runtime: Runtim
     (runtime.work / "go").touch()
     assert await ended(runtime, run) == "completed"
     assert lines(runtime, "done") == ["0"]
+
+
+async def test_a_worker_stopped_on_this_machine_keeps_its_run_and_is_named(
+    runtime: RuntimeHarness, workers: Workers
+) -> None:
+    run = await under_way(runtime, workers, "", "")
+    assert await waits_for(runtime.service, run) == ""
+    stopped = driver_of(run, workers, runtime)
+    stopped.send_signal(signal.SIGSTOP)
+    try:
+        await eventually(lambda: waits_for(runtime.service, run))
+        assert f"`kill -CONT {stopped.pid}`" in await waits_for(runtime.service, run)
+    finally:
+        stopped.send_signal(signal.SIGCONT)
+    (runtime.work / "go").touch()
+    assert await ended(runtime, run) == "completed"
+    assert lines(runtime) == ["0"]
 
 
 async def test_a_worker_that_was_stopped_too_long_is_fenced(runtime: RuntimeHarness, workers: Workers) -> None:

@@ -21,7 +21,7 @@ from cuebook.kernel.errors import BadInput, NotFound, Refused
 from cuebook.kernel.events import FOR_PEOPLE, ModelAsked, TextChunk, TextReset
 from cuebook.kernel.fold.replay import Recorded
 from cuebook.kernel.journal import Entry, Verdict, without_void
-from cuebook.kernel.ports import Gate
+from cuebook.kernel.ports import Fate, Gate
 from cuebook.kernel.run import RunRow, Settings, StepRow, WaitRow
 from cuebook.service import lasting_approvals
 from cuebook.service.admin import Administration, Today
@@ -85,6 +85,10 @@ class Queries(Administration):
     async def is_driven_elsewhere(self, run: str) -> bool:
         """Whether another process is driving a run."""
         return (await self._store.run(run)).driver != self._engine.driver and await self._store.alive(run)
+
+    async def fate_of_driver(self, run: str) -> Fate:
+        """What is known of the process that drives a run, or drove it last."""
+        return await self._store.fate((await self._store.run(run)).driver)
 
     async def is_due(self, run: str, *, here: bool = False) -> bool:
         """Whether a run has pending work and no process is driving it; with `here`, and this process may drive it."""

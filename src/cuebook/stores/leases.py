@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from cuebook.kernel.ports import Fate
-from cuebook.system.process import birth_of, lives, this_host
+from cuebook.system.process import birth_of, is_stopped, lives, this_host
 
 LEASE = 10.0
 """Seconds without a new heartbeat after which a driver that cannot be inspected is considered gone."""
@@ -42,7 +42,7 @@ class Holder(NamedTuple):
         if self.lease is None:
             return Fate("left")
         known = lives(self.host, self.pid, self.born)
-        return Fate(_FATES[known], self.host.partition("|")[0], self.pid)
+        return Fate(_FATES[known], self.host.partition("|")[0], self.pid, bool(known) and is_stopped(self.pid))
 
 
 _FATES: dict[bool | None, Literal["lives", "ended", "silent"]] = {True: "lives", False: "ended", None: "silent"}

@@ -57,6 +57,11 @@ def birth_of(pid: int) -> str:
     return state[19] if state else ""
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal, as by Ctrl-Z, or by a debugger."""
+    return state_of(pid)[:1] in (["T"], ["t"])
+
+
 def lives(host: str, pid: int, born: str) -> bool | None:
     """Whether a process is alive; None if that is unknown here, for example on another machine."""
     if host != this_host():

@@ -159,6 +159,7 @@ def test_a_run_that_was_decided_but_has_no_worker_yet_is_not_asked_again(team: C
     finished(deciding)
     shown = team.call("show", run).out
     assert "status:     decided\n" in shown
+    assert re.search(rf"{run} .* decided ", team.call("runs").out)
     assert f"waits for:  a worker that offers workspace:{team.work}" in shown
     assert f"next:       cuebook resume {run}\n" in shown
     assert team.call("show", run, "--json").object["next"] == f"cuebook resume {run}"

@@ -60,6 +60,8 @@ class Fate(msgspec.Struct, frozen=True):
     state: Literal["left", "ended", "lives", "silent"]
     machine: str = ""
     pid: int = 0
+    stopped: bool = False
+    """Whether its process is stopped, as by Ctrl-Z. It keeps its runs: what it has begun continues with it."""
 
 
 class News(msgspec.Struct):

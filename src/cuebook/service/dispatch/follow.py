@@ -45,9 +45,12 @@ async def rested(service: Service, run: str) -> RunRow | None:
 
 
 async def waits_for(service: Service, run: str) -> str:
-    """What a run that was left to workers waits for, although it has work to do: a worker, or its turn. Empty if it is being
-    driven, or waits for something else.
+    """What a run waits for although it has work to do: a worker, if it was left to workers, or its turn, or a process that
+    is stopped. Empty if it is being driven, or waits for something else.
     """
+    driver = await service.fate_of_driver(run)
+    if driver.stopped:
+        return f"process {driver.pid}, which is stopped: `kill -CONT {driver.pid}` continues it"
     if not await service.is_left_to_workers(run) or not await service.is_due(run):
         return ""
     row = await service.row(run)

@@ -189,6 +189,10 @@ async def shown(service: Service, row: RunRow, view: View, asker: Asker | None =
     """Drives a run until it waits or ends, and returns the exit code. Questions are asked here if there is an asker."""
     alive = await service.is_driven(row.id)
     row = await service.get(row.id)
+    if alive and (driver := await service.fate_of_driver(row.id)).stopped:
+        complain(
+            f"cuebook: process {driver.pid}, which drives this run, is stopped. `kill -CONT {driver.pid}` continues it."
+        )
     try:
         if not alive and row.status not in ENDED:
             service.check_program(row)

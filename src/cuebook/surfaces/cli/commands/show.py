@@ -15,7 +15,7 @@ import msgspec
 from cuebook.dialects import registry
 from cuebook.dialects.presentation.projection import Conversation, Projection, seen
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.events import RunStatus
+from cuebook.kernel.events import WAITING, RunStatus
 from cuebook.kernel.journal import Entry, step_at
 from cuebook.kernel.run import RunRow, StepRow, WaitRow, stopped
 from cuebook.service.dispatch.follow import waits_for
@@ -83,7 +83,7 @@ def runs_command(given: Given) -> int:
         lines = [("RUN", "STARTED", "STATUS", "STEPS", "TOKENS", "COST", "PLAYBOOK")]
         for row in rows:
             totals = row.totals
-            status = display.status_of(row, interrupted=row.id in left)
+            status = await _status_of(service, row, interrupted=row.id in left)
             steps = display.steps_of(row)
             cost = display.cost_of(totals)
             lines.append((row.id, display.moment(row.created), status, steps, f"{totals.tokens:,}", cost, row.name))
@@ -443,6 +443,13 @@ def replay_command(given: Given) -> int:
         return 0
 
     return session.look(given, look)
+
+
+async def _status_of(service: Service, row: RunRow, *, interrupted: bool) -> str:
+    """The status of a run. Where workers share the store, one that was answered waits for the next worker."""
+    if interrupted or row.status not in WAITING or not service.is_shared:
+        return display.status_of(row, interrupted=interrupted)
+    return display.status_of(row, await service.waits(row.id), waits_for=await waits_for(service, row.id))
 
 
 def _row_object(row: RunRow, interrupted: bool) -> dict[str, Any]:
