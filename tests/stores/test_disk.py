@@ -23,6 +23,7 @@ from cuebook.kernel.events import WAITING
 from cuebook.kernel.run import Settings
 from cuebook.service.worker import Worker
 from cuebook.stores.sqlite import SqliteStore, group_commit
+from cuebook.stores.sqlite.database import Database
 from tests.stores.disk_process import NOBODY
 from tests.stores.processes import ROOT, child, hear, tell
 from tests.support.programs import begin, engine_on, eventually, lines, service_on
@@ -532,9 +533,8 @@ async def everything_shown(store: SqliteStore) -> dict[str, Any]:
 
 
 def test_an_unexpected_error_still_names_the_file(tmp_path: Path) -> None:
-    store = SqliteStore.__new__(SqliteStore)
-    store.path = tmp_path / "store.db"
-    says(store.translate(sqlite3.OperationalError("the moon is full")), store.path)
+    path = tmp_path / "store.db"
+    says(Database(path, "FULL").translate(sqlite3.OperationalError("the moon is full")), path)
 
 
 # --- what lies beside a store ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from cuebook.kernel.errors import Busy, StoreDamaged, StoreError, StoreTooNew
 from cuebook.kernel.events import ArtifactMade
 from cuebook.kernel.run import Signal
 from cuebook.stores.sqlite import SqliteStore
-from cuebook.stores.sqlite import store as sqlite
+from cuebook.stores.sqlite import database as sqlite
 from cuebook.stores.sqlite.schema import MIGRATIONS
 from tests.support.records import claim, create, driven, killed, long, numbers
 

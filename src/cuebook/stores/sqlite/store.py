@@ -18,12 +18,6 @@ import msgspec
 from cuebook.kernel.capabilities import Offer
 from cuebook.kernel.errors import (
     NotFound,
-    StoreDamaged,
-    StoreError,
-    StoreFull,
-    StoreLocked,
-    StoreReadOnly,
-    StoreTooNew,
 )
 from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import GENESIS, ROOT, Record
@@ -43,17 +37,10 @@ from cuebook.stores.rows import (
     wait_row,
     whole_of,
 )
+from cuebook.stores.sqlite.database import Database
 from cuebook.stores.sqlite.group_commit import Writer
 from cuebook.stores.sqlite.log_space import LogSpace
-from cuebook.stores.sqlite.schema import FOLDED_SINCE, MIGRATIONS
 from cuebook.stores.sqlite.transaction import HELD_SLOTS, LASTING_SLOTS, Transaction
-
-_GLANCES = 50
-_BETWEEN_GLANCES = 0.02
-_PATIENCE = 10.0
-"""Seconds to wait for a lock that another process holds."""
-_EMPTY = 4096
-"""Size of a store whose creation was interrupted by a power failure: a header and no tables. Its journal is genuine."""
 
 _ALL = -1
 """SQLite's value for no limit."""
@@ -77,37 +64,18 @@ class SqliteStore:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, synchronous: Literal["FULL", "NORMAL"] = "FULL") -> None:
-        self.path = Path(path)
-        self._synchronous = synchronous
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            if not self.path.exists():
-                os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))  # only the user may read outputs
-        except OSError as error:
-            raise StoreReadOnly(
-                f"The store {self.path} cannot be created: {error.strerror}.",
-                fix="Choose a folder you can write to with --store or CUEBOOK_STORE.",
-            ) from None
-        self._connect: Callable[[], sqlite3.Connection] = self._connect_to_write
-        try:
-            try:
-                connection = self._opened()
-            except sqlite3.OperationalError as error:
-                if not isinstance(self.translate(error), StoreReadOnly) or not self.path.is_file():
-                    raise
-                self._connect = self._connect_to_read
-                connection = self._opened()
-            self._reader = self._connect()
-            self._reader.execute("PRAGMA query_only = ON")
-        except (sqlite3.Error, UnicodeError) as error:
-            raise self.translate(error) from error
+        self._database = Database(Path(path), synchronous)
+        connection = self._database.open()
+        self._reader = self._database.connect()
+        self._reader.execute("PRAGMA query_only = ON")
         self._connection = connection
+        self.path = self._database.path
         self._keys: dict[str, int] = {}
         self._playbooks: dict[str, str] = {}
         self.leases = Leases()
-        self._log = LogSpace(self.path)
+        self._log = LogSpace(self._database.path)
         transaction = Transaction(connection, self.leases)
-        self._writer: Writer[Transaction] = Writer(connection, transaction, self.translate, self._log.grow)
+        self._writer: Writer[Transaction] = Writer(connection, transaction, self._database.translate, self._log.grow)
 
     shared = False
     now = staticmethod(time.time)
@@ -424,115 +392,11 @@ class SqliteStore:
 
     # --- inside ---
 
-    def _refuse_journal(self) -> None:
-        """Rejects a rollback journal next to the store. A store in WAL mode has none, so someone else wrote it, and
-        SQLite would apply its contents.
-        """
-        journal = f"{self.path}-journal"
-        # Such a file exists briefly while another process creates the store.
-        for _ in range(_GLANCES):
-            if not os.path.lexists(journal) or not self._in_wal_mode():
-                return
-            time.sleep(_BETWEEN_GLANCES)
-        raise StoreDamaged(
-            f"There is a file {journal} that Cuebook did not write; opening the store would apply its contents.",
-            fix="Find out who wrote it, and move it elsewhere. The store itself was not touched.",
-        )
-
-    def _in_wal_mode(self) -> bool:
-        """Whether it is a non-empty store. Closing the file releases all locks that this process has on it, so it is opened only
-        if no log shows that the store is in use.
-        """
-        if os.path.lexists(f"{self.path}-wal"):
-            return True
-        try:
-            with open(self.path, "rb") as file:
-                header = file.read(20)
-                return header[18:20] == b"\x02\x02" and file.seek(0, os.SEEK_END) > _EMPTY
-        except OSError:
-            return False
-
-    def _opened(self) -> sqlite3.Connection:
-        connection = self._connect()
-        self._migrate(connection)
-        connection.execute("SELECT count(*) FROM runs").fetchone()  # a read-only store fails here at the latest
-        return connection
-
-    def _connect_to_read(self) -> sqlite3.Connection:
-        """Connects to a read-only store. SQLite reads it together with the log of the process that uses it. Without a log,
-        the store is not in use, and SQLite reads it as it is.
-        """
-        self._refuse_journal()
-        unused = "" if os.path.lexists(f"{self.path}-wal") else "&immutable=1"
-        address = f"{self.path.absolute().as_uri()}?mode=ro{unused}"
-        connection = sqlite3.connect(
-            address, timeout=_PATIENCE, isolation_level=None, check_same_thread=False, uri=True
-        )
-        try:
-            self._recognise(connection)
-            if _version(connection) < len(MIGRATIONS):
-                raise StoreReadOnly(
-                    f"The store {self.path} has an older version and cannot be upgraded because it is read-only.",
-                    fix="Copy it, with its -wal if there is one, to a folder you can write to.",
-                )
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _connect_to_write(self) -> sqlite3.Connection:
-        self._refuse_journal()
-        connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
-        try:
-            self._recognise(connection)
-            _keep_a_log(connection)
-            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-            connection.execute("PRAGMA cache_size = -8000")
-            connection.execute("PRAGMA wal_autocheckpoint = 4000")  # 16 MB, for fewer pauses
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _recognise(self, connection: sqlite3.Connection) -> None:
-        """Rejects a store from a newer version, or a foreign database, before anything is changed."""
-        version, tables = connection.execute(
-            "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
-        ).fetchone()
-        if version > len(MIGRATIONS):
-            raise StoreTooNew(
-                f"The store {self.path} has schema version {version}; this Cuebook supports up to {len(MIGRATIONS)}.",
-                fix="Upgrade Cuebook, or choose another store with --store.",
-            )
-        if version == 0 and tables:
-            raise StoreDamaged(
-                f"{self.path} is a database, but not a Cuebook store.", fix="Choose another store with --store."
-            )
-
-    def _migrate(self, connection: sqlite3.Connection) -> None:
-        if _version(connection) == len(MIGRATIONS):
-            return
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            before = _version(connection)
-            for number in range(before, len(MIGRATIONS)):
-                for statement in _statements(MIGRATIONS[number]):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {number + 1}")
-            if 0 < before < FOLDED_SINCE:
-                from cuebook.stores.sqlite.refold import refold
-
-                refold(connection)
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.close()  # this discards uncommitted changes
-            raise
-
     def _all(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
         try:
             return self._reader.execute(sql, values).fetchall()
         except (sqlite3.Error, UnicodeError) as error:
-            raise self.translate(error) from error
+            raise self._database.translate(error) from error
 
     def _key(self, run: str) -> int:
         key = self._keys.get(run)
@@ -610,56 +474,3 @@ class SqliteStore:
             "SELECT kind, payload, sender, id FROM signals WHERE run = ? AND taken = 0 ORDER BY id", (self._key(run),)
         )
         return [Signal(run, row[0], msgspec.json.decode(row[1]), row[2], row[3]) for row in rows]
-
-    def translate(self, error: Exception) -> StoreError:
-        """Converts an SQLite error to an error with advice."""
-        name = getattr(error, "sqlite_errorname", "") or ""
-        if name == "SQLITE_FULL":
-            return StoreFull(
-                f"The disk with {self.path} is full; nothing unacknowledged was stored.",
-                fix="Free some space and resume the run.",
-            )
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            return StoreLocked(
-                f"Another process holds the write lock on {self.path}.",
-                fix="Wait for it to finish or stop it, then try again.",
-            )
-        if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-            return StoreReadOnly(
-                f"The store {self.path} cannot be opened for writing.",
-                fix="Check the permissions of its folder, of the file and of its -wal and -shm, or choose another store with --store.",
-            )
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or _is_garbled(error):
-            return StoreDamaged(
-                f"The store {self.path} is damaged or is not a Cuebook store.",
-                fix="Restore it from a backup, or choose another store with --store.",
-            )
-        return StoreError(f"The store {self.path} failed: {error}.", fix="Check the disk, then resume the run.")
-
-
-def _is_garbled(error: Exception) -> bool:
-    """Whether text in the store, or in its schema, is no longer valid UTF-8."""
-    return isinstance(error, UnicodeError) or "decode to UTF-8" in str(error) or "malformed" in str(error)
-
-
-def _keep_a_log(connection: sqlite3.Connection) -> None:
-    """Switches to WAL mode. If several processes do so at the same time, SQLite fails for all but one without waiting
-    for a lock."""
-    end = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= end:
-                raise
-        time.sleep(_BETWEEN_GLANCES)
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _statements(script: str) -> list[str]:
-    lines = [line.partition("--")[0] for line in script.splitlines()]
-    return [statement for statement in "\n".join(lines).split(";") if statement.strip()]
