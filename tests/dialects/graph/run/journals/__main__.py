@@ -1,0 +1,5 @@
+"""Records the journals of the current interpreter."""
+
+from tests.dialects.graph.run.journals import main
+
+main()
