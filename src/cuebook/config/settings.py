@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 
 from cuebook.formats.duration import EXPECTED, seconds_of
+from cuebook.kernel.effects import Effort
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.model_names import chain
-from cuebook.kernel.run import Effort
 
 if TYPE_CHECKING:
     from cuebook.formats.database_url import DatabaseUrl

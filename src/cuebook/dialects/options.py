@@ -86,7 +86,7 @@ def with_options(start: Callable[[Any], Program[Any]], options: Mapping[str, Any
 
 
 def _with_options(program: Program[Any], options: Mapping[str, Any]) -> Program[Any]:
-    from cuebook.dialects.interception import intercepted
+    from cuebook.kernel.interception import intercepted
 
     return intercepted(
         program,

@@ -22,6 +22,9 @@ Program: TypeAlias = Generator[Any, Any, T]
 
 Inputs: TypeAlias = Mapping[str, Any]
 
+Effort = Literal["low", "medium", "high"]
+"""How much a model reasons before it answers."""
+
 
 class Effect(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, omit_defaults=True):
     """A request to the world."""
@@ -162,6 +165,10 @@ class AskModel(Effect, frozen=True):
     agent can only look, and everything that it asks for is refused."""
     session: str = ""
     """The session of a coding agent that continues here; empty for a new one."""
+    effort: Effort | None = None
+    """How much the model should reason; None means the run's setting."""
+    room: int | None = None
+    """The most tokens that the reply may take, whatever the settings say."""
 
     @property
     def subject(self) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from cuebook.kernel.effects import Effort
 from cuebook.kernel.events import ENDED, RunStatus, StepStatus, WaitKind
 from cuebook.kernel.journal import Place
 from cuebook.kernel.outcomes import CostOrigin, Failed, Usage
@@ -20,7 +21,6 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: int | None = None
 
 
-Effort = Literal["low", "medium", "high"]
 HOST = "host"
 """The model of runs whose model calls are answered by a connected assistant."""
 

@@ -44,8 +44,9 @@ class Graph(Dialect):
     noun = "workflow graph"
     is_data = True
     recognised_by = "a workflow graph ends in .yml, .yaml or .json and has id, name, entry, nodes and edges"
-    interpreter = 2
-    """1 had fewer built-in tools, and neither compaction, a closing turn nor sub-agents."""
+    interpreter = 3
+    """1 had fewer built-in tools, and neither compaction, a closing turn nor sub-agents. In 2, each sub-agent could use the whole
+    budget of its node, and sub-agents had turns of their own."""
     templates: ClassVar[Mapping[str, str]] = {
         "branching": "a node that classifies a message, and an answer for each kind"
     }

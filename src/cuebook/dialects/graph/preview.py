@@ -21,7 +21,6 @@ from cuebook.dialects.graph.run.tools import toolset, unset
 from cuebook.dialects.graph.run.visit import MAX_TURNS, asking, assemble
 from cuebook.dialects.presentation.preview import Act, Branch, Limits, Preview, Step, declared_inputs, known_inputs
 from cuebook.kernel.conversation import REPAIRS, SUMMARIES
-from cuebook.kernel.conversation.subagents import TASK
 from cuebook.kernel.effects import AskModel, CallTool, Program, ReadSource
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.run import Settings
@@ -59,7 +58,7 @@ def preview(workflow: Workflow, given: Mapping[str, Any], settings: Settings) ->
             bound.calls,
             (
                 f"{_counted(bound.visits, 'node visit')}",
-                f"{_counted(bound.calls, 'model call')} if every node and its sub-agents use all their turns;"
+                f"{_counted(bound.calls, 'model call')} if every node uses all its turns;"
                 f" {bound.without_tools:,} if none calls a tool",
             ),
             {"visits": bound.visits, "calls_without_tools": bound.without_tools},
@@ -240,10 +239,10 @@ def most(workflow: Workflow, options: Mapping[str, Any]) -> Most:
 
 
 def _most_calls(node: Node, strict: bool) -> int:
-    """The calls of one conversation: its turns, summaries of them, a closing turn, and as many again for its sub-agents."""
+    """The calls of one conversation: its turns, which sub-agents share, summaries of them, and a closing turn."""
     turns = node.max_turns or MAX_TURNS
     own = turns + min(SUMMARIES, turns - 1)
-    return own if strict else own + 1 + (0 if TASK in node.disallowed_tools else turns)
+    return own if strict else own + 1
 
 
 def most_visits(workflow: Workflow) -> int:

@@ -6,8 +6,9 @@ A sub-program: use it with `yield from`. It does not depend on how tools or mode
 from __future__ import annotations
 
 from cuebook.kernel.conversation.calls import Agent, CallOutcome
-from cuebook.kernel.conversation.compaction import SUMMARIES
-from cuebook.kernel.conversation.loop import LAST_CALL, REPAIRS, VERSION, Flaw, Heard, Talk, converse
+from cuebook.kernel.conversation.compaction import SUMMARIES, weight_of
+from cuebook.kernel.conversation.loop import LAST_CALL, REPAIRS, VERSION, Flaw, Heard, Talk, Turns, converse
+from cuebook.kernel.conversation.relay import relayed
 
 __all__ = [
     "LAST_CALL",
@@ -19,6 +20,8 @@ __all__ = [
     "Flaw",
     "Heard",
     "Talk",
+    "Turns",
     "converse",
     "relayed",
+    "weight_of",
 ]

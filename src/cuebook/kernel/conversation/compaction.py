@@ -95,7 +95,7 @@ class Window:
         self._size = min(known) if known else self._size
         if not reply.usage.input:
             return
-        chars = _weight_of(ask.context) + len(ask.prompt)
+        chars = weight_of(ask)
         said = len(reply.content) + _length_of(reply.calls)
         tokens = reply.usage.input + reply.usage.output
         if self._known is not None and chars - self._known[1] >= _SAMPLE:
@@ -111,7 +111,7 @@ class Window:
         needed, window = failed.details.get("input_tokens"), failed.details.get("window")
         if isinstance(needed, int) and isinstance(window, int):
             self._size = window
-            chars = _weight_of(ask.context) + len(ask.prompt)
+            chars = weight_of(ask)
             self._measure(max(self._rate, needed / max(1, chars)))
             self._known = (needed, chars)
         else:
@@ -119,7 +119,7 @@ class Window:
 
     def _tokens(self, ask: AskModel) -> int:
         """About how many tokens the call will send."""
-        chars = _weight_of(ask.context) + len(ask.prompt)
+        chars = weight_of(ask)
         if self._known is None:
             return int(chars * self._rate)
         tokens, known = self._known
@@ -306,6 +306,11 @@ def _context(task: Sequence[Block], rounds: Sequence[Sequence[Block]]) -> Contex
     for block in (*task, *(block for one in rounds for block in one)):
         context = Context(context, block)
     return context
+
+
+def weight_of(ask: AskModel) -> int:
+    """The characters that a call sends, with its attachments counted as characters."""
+    return _weight_of(ask.context) + len(ask.prompt)
 
 
 def _weight_of(context: Context) -> int:

@@ -47,6 +47,15 @@ Flaw = Callable[[Reply], str]
 """Returns the problem with a final reply, worded for the model, or an empty string."""
 
 
+class Turns:
+    """The model calls that a conversation and its sub-agents may still make, together."""
+
+    def __init__(self, most: int) -> None:
+        self.most = self.left = most
+        self.given = 0
+        """How many of them sub-agents have made, or are making."""
+
+
 class Talk(msgspec.Struct):
     """A conversation so far. A caller that passes in a `Talk` keeps it even if the conversation fails."""
 
@@ -66,7 +75,7 @@ def converse(
     ask: AskModel,
     tools: Mapping[str, CallTool] | Tools,
     *,
-    max_turns: int = 20,
+    max_turns: int | Turns = 20,
     max_calls: int | None = None,
     talk: Talk | None = None,
     heard: Heard = end_if_stopped,
@@ -87,6 +96,8 @@ def converse(
     With `flaw`, the model is asked to correct a flawed final reply, at most `REPAIRS` times and within `max_turns`. Each
     attempt is noted as `repair`. The caller judges the final reply.
 
+    `max_turns` may be shared with the conversations of sub-agents.
+
     A conversation that fills its model's window is compacted; see `compaction`. With `closes`, a model that runs out of
     turns, room or budget is asked once more, without tools, for its best answer; otherwise the conversation fails.
     `summaries` is the number of additional calls that compaction may make.
@@ -97,7 +108,9 @@ def converse(
     count = repairs = 0
     repeats = Repeats()
     window = Window(ask, summaries) if version >= 2 else None
-    for turn in range(1, max_turns + 1):
+    turns = max_turns if isinstance(max_turns, Turns) else Turns(max_turns)
+    while turns.left > 0:
+        turns.left -= 1
         if window is None:
             reply: Reply = yield from relayed(ask, tools)
         else:
@@ -113,7 +126,7 @@ def converse(
         talk.replies.append(reply)
         context = talk.context = ask.context.add("user", ask.prompt) if ask.prompt else ask.context
         if not reply.calls:
-            wrong = flaw(reply) if flaw is not None and repairs < REPAIRS and turn < max_turns else ""
+            wrong = flaw(reply) if flaw is not None and repairs < REPAIRS and turns.left > 0 else ""
             if not wrong:
                 return talk
             repairs += 1
@@ -150,7 +163,8 @@ def converse(
             said, files = f"{text}{note}", result.attachments
             context = context.add("tool", said, call_id=call.id, is_error=result.is_error, attachments=files)
         ask = msgspec.structs.replace(ask, prompt="", context=context)
-    failed = Failed("too_many_turns", f"The model did not finish within {max_turns} turns.")
+    given = f", of which its sub-agents used {turns.given}" if turns.given else ""
+    failed = Failed("too_many_turns", f"The model did not finish within {turns.most} turns{given}.")
     if window is None or not closes:
         raise EffectFailed(failed)
     ask = yield from window.fitted(ask)

@@ -1,8 +1,8 @@
 """`Task`: a tool with which a model hands a piece of work to a sub-agent, a conversation of its own.
 
 A sub-agent has a part of the tools and its own limit of turns. It sees the prompt it is given, not the conversation that
-started it, and only its final text comes back. It has no `Task` itself, so there is one level of them. The sub-agents of a
-conversation share a number of turns, so that their calls are bounded.
+started it, and only its final text comes back. It has no `Task` itself, so there is one level of them. Its turns are taken from
+those of the conversation that started it, before it begins, and those that it did not need are returned.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import msgspec
 
 from cuebook.kernel.context import Context, ToolCall
 from cuebook.kernel.conversation.calls import Agent, CallOutcome, refusal
-from cuebook.kernel.conversation.loop import VERSION, Talk, converse
-from cuebook.kernel.effects import AskModel, Branch, CallTool, Program, ToolSpec
-from cuebook.kernel.outcomes import EffectFailed, Failed, Reply, ToolResult
+from cuebook.kernel.conversation.loop import VERSION, Talk, Turns, converse
+from cuebook.kernel.effects import All, AskModel, Branch, CallTool, Program, ToolSpec
+from cuebook.kernel.interception import intercepted
+from cuebook.kernel.outcomes import EffectFailed, Failed, Reply, ToolResult, Usage
 
 TASK = "Task"
 TURNS = 10
@@ -47,6 +48,12 @@ class _Report(msgspec.Struct, frozen=True):
     text: str
     is_error: bool = False
     spent: Spending = Spending()
+    unused: int = 0
+    """The turns that it did not need."""
+
+
+class SubAgent(Branch, frozen=True):
+    """The branch of a sub-agent."""
 
 
 def spending_of(value: Any) -> Spending | None:
@@ -100,23 +107,30 @@ def task_spec(names: list[str]) -> ToolSpec:
     )
 
 
-def task_tool(ask: AskModel, tools: Mapping[str, CallTool], most: int, *, version: int = VERSION) -> Agent:
-    """The tool `Task` of a conversation. `ask` gives the model and its settings; `tools` are those that it may pass on; `most`
-    is the number of model calls that all sub-agents together may make.
+def task_tool(
+    ask: AskModel, tools: Mapping[str, CallTool], turns: Turns, *, shared: bool = True, version: int = VERSION
+) -> Agent:
+    """The tool `Task` of a conversation. `ask` gives the model and its settings; `tools` are those that it may pass on; `turns`
+    are the model calls that all sub-agents together may make. If they are `shared` with the conversation itself, one turn is
+    left for it, and turns that a sub-agent did not need are returned.
     """
     offered = {spec.name: spec for spec in ask.tools if spec.name in tools}
-    left = most
 
     def start(call: ToolCall) -> Branch:
-        nonlocal left
-        task = _task(call, offered, left)
+        task = _task(call, offered, turns.left - 1 if shared else turns.left)
         if isinstance(task, str):
             return refusal(task)
-        left -= task.turns + _SPARE
-        return Branch(lambda state: _work(ask, offered, tools, task, version))
+        turns.left -= task.turns + _SPARE
+        turns.given += task.turns + _SPARE
+        return SubAgent(lambda state: _work(ask, offered, tools, task, shared, version))
 
     def read(value: object) -> CallOutcome:
-        return result_of_branch(value) or Failed("bad_report", "The sub-agent returned nothing that can be read.")
+        report = _report(value)
+        if report is None:
+            return Failed("bad_report", "The sub-agent returned nothing that can be read.")
+        turns.left += report.unused
+        turns.given -= report.unused
+        return ToolResult(report.text, report.is_error)
 
     return Agent(start, read)
 
@@ -148,7 +162,12 @@ def _task(call: ToolCall, offered: Mapping[str, ToolSpec], left: int) -> _Task |
 
 
 def _work(
-    ask: AskModel, offered: Mapping[str, ToolSpec], tools: Mapping[str, CallTool], task: _Task, version: int
+    ask: AskModel,
+    offered: Mapping[str, ToolSpec],
+    tools: Mapping[str, CallTool],
+    task: _Task,
+    shared: bool,
+    version: int,
 ) -> Program[Any]:
     child = msgspec.structs.replace(
         ask,
@@ -157,31 +176,60 @@ def _work(
         schema=None,
         tools=tuple(offered[name] for name in task.tools),
     )
-    talk = Talk()
+    talk, used = Talk(), _Used()
+    work = converse(
+        child,
+        {name: tools[name] for name in task.tools},
+        max_turns=task.turns,
+        talk=talk,
+        flaw=lambda reply: "" if reply.text.strip() else "it is empty",
+        version=version,
+        closes=True,
+        summaries=1,
+    )
+
+    def report(text: str, is_error: bool) -> Any:
+        if not shared:
+            return msgspec.to_builtins(_Report(text, is_error, _spent([reply.usage for reply in talk.replies])))
+        unused = max(0, task.turns + _SPARE - used.calls)
+        return msgspec.to_builtins(_Report(text, is_error, _spent(used.usages), unused))
+
     try:
-        yield from converse(
-            child,
-            {name: tools[name] for name in task.tools},
-            max_turns=task.turns,
-            talk=talk,
-            flaw=lambda reply: "" if reply.text.strip() else "it is empty",
-            version=version,
-            closes=True,
-            summaries=1,
-        )
+        yield from intercepted(work, lambda asked: asked, used.see, used.failing)
     except EffectFailed as error:
         if error.failed.code in _ENDING:
             raise
         said = next((reply.text for reply in reversed(talk.replies) if reply.text.strip()), "")
         words = f"The sub-agent failed: {error.failed}" + (f"\nIts last words were: {said}" if said else "")
-        return msgspec.to_builtins(_Report(words, True, _spent(talk.replies)))
-    return msgspec.to_builtins(_Report(talk.reply.text, not talk.reply.text.strip(), _spent(talk.replies)))
+        return report(words, True)
+    return report(talk.reply.text, not talk.reply.text.strip())
 
 
-def _spent(replies: list[Reply]) -> Spending:
-    used = [reply.usage for reply in replies]
+class _Used:
+    """Every model call of a sub-agent, with summaries, the closing turn and replies that could not be used."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.usages: list[Usage] = []
+
+    def see(self, asked: Any, outcome: Any) -> None:
+        for one in outcome if isinstance(asked, All) else (outcome,):
+            if isinstance(one, Reply):
+                self.calls += 1
+                self.usages.append(one.usage)
+            elif isinstance(one, Failed):
+                self.failing(one)
+
+    def failing(self, failed: Failed) -> None:
+        used = failed.details.get("usage")
+        if used:
+            self.calls += 1
+            self.usages.append(msgspec.convert(used, Usage))
+
+
+def _spent(usages: list[Usage]) -> Spending:
     return Spending(
-        sum(one.input + one.output for one in used),
-        sum(one.cost or 0.0 for one in used),
-        any(one.cost is None for one in used),
+        sum(one.input + one.output for one in usages),
+        sum(one.cost or 0.0 for one in usages),
+        any(one.cost is None for one in usages),
     )

@@ -13,9 +13,8 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkabl
 import msgspec
 
 from cuebook.kernel.context import Block, Role, ToolCall
-from cuebook.kernel.effects import AskModel, ToolSpec
+from cuebook.kernel.effects import AskModel, Effort, ToolSpec
 from cuebook.kernel.errors import CuebookError
-from cuebook.kernel.run import Effort
 
 Finish = Literal["stop", "length", "tool_calls", "filter"]
 

@@ -394,7 +394,7 @@ def _request(effect: AskModel, settings: Settings, resolved: Resolved, max_token
         effect.stop,
         effect.grammar,
         effect.may_call,
-        settings.effort,
+        effect.effort or settings.effort,
     )
     if not any(message.files for message in made.messages):
         return made
@@ -416,7 +416,8 @@ def _warn_left_out(effect: AskModel, call: Call, resolved: Resolved) -> None:
 
 
 def _wanted(effect: AskModel, settings: Settings) -> int:
-    return effect.max_tokens or settings.max_tokens or MAX_TOKENS
+    wanted = effect.max_tokens or settings.max_tokens or MAX_TOKENS
+    return wanted if effect.room is None else max(1, min(wanted, effect.room))
 
 
 def _clamped(wanted: int, size: TokenEstimate, facts: Facts) -> int:

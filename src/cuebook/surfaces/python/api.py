@@ -17,9 +17,10 @@ from cuebook.dialects import registry
 from cuebook.dialects.dialect import Input
 from cuebook.dialects.findings import Finding, InvalidPlaybook, Problem
 from cuebook.dialects.playbook import Playbook, read
+from cuebook.kernel.effects import Effort
 from cuebook.kernel.engine.engine import Observer
 from cuebook.kernel.errors import BadInput, CuebookError
-from cuebook.kernel.run import Budget, Effort
+from cuebook.kernel.run import Budget
 from cuebook.performers.files.neighbours import instead_of, reader
 from cuebook.performers.models.model import Model
 from cuebook.performers.tools.functions import python_tool as tool

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cuebook.dialects.graph import Graph
 from cuebook.dialects.graph.check import check
 from cuebook.dialects.graph.run import state
 from cuebook.dialects.playbook import Playbook
@@ -355,7 +356,7 @@ async def test_a_run_of_the_first_version_reads_the_tools_of_that_version(store:
             asked = [branch.source for branch in effect.branches if isinstance(branch, ReadSource)]
     assert asked == [f"tools:{name}" for name in FIRST_BUILT_IN]
     row = await harness.run(flow("a"))
-    assert (row.status, row.interpreter) == ("completed", 2)
+    assert (row.status, row.interpreter) == ("completed", Graph.interpreter)
 
 
 async def test_a_node_that_needs_tools_fails_without_them(store: Store) -> None:

@@ -14,9 +14,11 @@ from cuebook.dialects.graph import Graph
 from cuebook.dialects.graph.observe import events
 from cuebook.dialects.graph.parse import parse
 from cuebook.dialects.playbook import Playbook
-from cuebook.kernel.context import ToolCall
+from cuebook.kernel.context import Text, ToolCall
+from cuebook.kernel.conversation import Turns
 from cuebook.kernel.conversation.subagents import TASK, task_spec, task_tool
 from cuebook.kernel.effects import AskModel, Branch, CallTool, ToolSpec
+from cuebook.kernel.outcomes import Reply, ToolResult, Usage
 from cuebook.kernel.run import Settings
 from cuebook.service.service import Service
 from cuebook.stores.memory import MemoryStore
@@ -107,7 +109,8 @@ ASK = AskModel("Do it.", tools=(READ, task_spec(["Read"])))
 
 def given(arguments: dict[str, Any], most: int = 50) -> Any:
     """The first thing that a sub-agent asks for, or why the call is refused."""
-    branch: Branch = task_tool(ASK, {"Read": CallTool("Read")}, most).start(ToolCall("1", TASK, arguments))
+    agent = task_tool(ASK, {"Read": CallTool("Read")}, Turns(most))
+    branch: Branch = agent.start(ToolCall("1", TASK, arguments))
     try:
         return next(branch.start(None))
     except StopIteration as stop:
@@ -133,30 +136,24 @@ def test_a_sub_agent_sees_its_prompt_and_its_tools_only() -> None:
     ],
 )
 def test_a_call_that_cannot_be_made_is_refused_with_the_reason(arguments: dict[str, Any], words: str) -> None:
-    assert words in given(arguments, most=5)
+    assert words in given(arguments, most=6)
 
 
-def test_sub_agents_share_their_turns() -> None:
-    agent = task_tool(ASK, {"Read": CallTool("Read")}, 10)
-    branches = [agent.start(ToolCall(str(n), TASK, {"prompt": "x"})) for n in range(2)]
-    assert isinstance(next(branches[0].start(None)), AskModel)
-    with pytest.raises(StopIteration, match="No turns are left for sub-agents"):
-        next(branches[1].start(None))
-
-
-async def test_what_a_sub_agent_spends_counts_towards_the_budget_of_its_node(tmp_path: Path) -> None:
-    flow = json.loads(FLOW)
-    flow["x_cuebook"] = {"nodes": {"lead": {"budget": {"tokens": 100}}}}
-    store = MemoryStore()
-    service = service_on(store, tmp_path)
-    row = await service.start(Playbook.from_text(json.dumps(flow), "tasks.json"), {}, Settings(model="test/lead"))
-    row = await service.drive(row.id)
-    # The lead has spent 15 tokens, and each of the two sub-agents 45 before it closes.
-    assert row.status == "failed"
-    assert row.error is not None
-    assert "has used up its budget of 100 tokens" in row.error.message
-    assert (await service.replay(row.id)).complete
-    await service.close()
+def test_the_turns_of_sub_agents_are_reserved_and_those_not_needed_are_returned() -> None:
+    turns = Turns(16)
+    agent = task_tool(ASK, {"Read": CallTool("Read")}, turns)
+    branch = agent.start(ToolCall("1", TASK, {"prompt": "x"}))
+    assert (turns.left, turns.given) == (4, 12), "ten turns, a summary and a closing turn"
+    with pytest.raises(StopIteration, match="Only 1 turns are left for sub-agents"):
+        next(agent.start(ToolCall("2", TASK, {"prompt": "x", "max_turns": 4})).start(None))
+    work = branch.start(None)
+    next(work)
+    with pytest.raises(StopIteration) as ended:
+        work.send(Reply(Text("Found."), (), "test/m", "stop", Usage(10, 5, cost=0.1, origin="reported")))
+    outcome = agent.read(ended.value.value)
+    assert isinstance(outcome, ToolResult)
+    assert outcome.value == "Found."
+    assert (turns.left, turns.given) == (15, 1)
 
 
 async def test_a_run_of_the_first_interpreter_goes_on_as_it_began(monkeypatch: pytest.MonkeyPatch) -> None:

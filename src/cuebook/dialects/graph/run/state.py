@@ -26,7 +26,7 @@ FIRST_CHECKPOINT = 64
 constant and a replay covers at most the second half of a run.
 """
 
-CURRENT = 2
+CURRENT = 3
 """The current version of the interpreter."""
 
 _NOTHING = NodeExtras()

@@ -16,9 +16,9 @@ from cuebook.dialects.graph.run.results import Result, Verdict, encoded, failure
 from cuebook.dialects.graph.run.scope import Scope
 from cuebook.dialects.graph.run.state import Walk
 from cuebook.dialects.graph.run.tools import Toolset, toolset
-from cuebook.dialects.interception import Spent, limited
+from cuebook.dialects.interception import Share, Spent, limited
 from cuebook.kernel.context import Context
-from cuebook.kernel.conversation import LAST_CALL, Agent, Talk, converse
+from cuebook.kernel.conversation import LAST_CALL, Agent, Talk, Turns, converse
 from cuebook.kernel.conversation.subagents import TASK, task_spec, task_tool
 from cuebook.kernel.effects import All, AskApproval, AskModel, CallTool, Program
 from cuebook.kernel.engine.budget import money_words
@@ -125,10 +125,12 @@ def _once(walk: Walk, node: Node, prompt: str, tools: Toolset) -> Program[Result
         read[len(talk.replies)] = found = data_of(reply.text, node.output)
         return found[1]
 
-    turns = node.max_turns or MAX_TURNS
+    most = node.max_turns or MAX_TURNS
+    turns = Turns(most)
     offered: dict[str, CallTool | Agent] = dict(tools.calls)
     if _delegates(walk, tools) and specs:
-        offered[TASK] = task_tool(ask, tools.calls, turns)
+        shared = walk.version >= 3
+        offered[TASK] = task_tool(ask, tools.calls, turns if shared else Turns(most), shared=shared)
     try:
         yield from converse(
             ask,
@@ -257,7 +259,19 @@ def _within_budget(program: Program[T], walk: Walk, node: Node, tokens: int | No
             failed = _over(node, tokens, money, coming, nearly=True)
         return failed
 
-    return limited(program, over)
+    def shares(spent: Spent, agents: int) -> Share:
+        # The node keeps a share for itself, with which it reads what they report.
+        return Share(
+            None if tokens is None else max(0, tokens - spent.tokens) // (agents + 1),
+            None if money is None else max(0.0, money - spent.money) / (agents + 1),
+            lambda why, last: Failed(
+                SPENT,
+                f"The sub-agent has used up its share of the budget of node {node.id} ({why}).",
+                details={LAST_CALL: True} if last else {},
+            ),
+        )
+
+    return limited(program, over, shares if walk.version >= 3 else None)
 
 
 def _over(node: Node, tokens: int | None, money: float | None, spent: Spent, *, nearly: bool = False) -> Failed | None:

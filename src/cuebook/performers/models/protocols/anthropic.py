@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from cuebook.kernel.run import Effort
+from cuebook.kernel.effects import Effort
 from cuebook.performers.models.model import (
     REPLY_LIMIT,
     Chunk,
