@@ -10,6 +10,7 @@ import msgspec
 
 from cuebook.dialects.dialect import Document, Input
 from cuebook.dialects.findings import Problem
+from cuebook.kernel.effects import Effort
 from cuebook.kernel.events import PlannedStep
 
 InputType = Literal["string", "number", "boolean", "string[]"]
@@ -193,6 +194,8 @@ class NodeExtras(msgspec.Struct, frozen=True):
     line: int = 0
     parallel: bool | None = None
     """Whether its edges without conditions are taken at once; None for the setting of the workflow."""
+    effort: Effort | None = None
+    """How much its model reasons; None for the setting of the workflow."""
 
 
 class Extras(msgspec.Struct, frozen=True):
@@ -204,6 +207,8 @@ class Extras(msgspec.Struct, frozen=True):
     fan_out: tuple[FanOut, ...] = ()
     nodes: dict[str, NodeExtras] = {}
     router_model: str = ""
+    effort: Effort | None = None
+    """How much the models of nodes reason; None for the setting of the run."""
     workspace: Literal["", "worktree"] = ""
     """`worktree` if a run works in a git worktree of its own."""
 
@@ -313,6 +318,12 @@ def approval_of(workflow: Workflow, node: Node) -> str:
     """The question to the approver before the node runs; empty if no approval is needed."""
     extras = workflow.extras.nodes.get(node.id)
     return extras.approval if extras is not None else ""
+
+
+def effort_of(workflow: Workflow, node: Node) -> Effort | None:
+    """How much the node's model reasons; None for the setting of the run."""
+    extras = workflow.extras.nodes.get(node.id)
+    return (extras.effort if extras is not None else None) or workflow.extras.effort
 
 
 def outputs(schema: dict[str, Any] | None) -> Iterator[str]:

@@ -33,6 +33,8 @@ def test_extensions_of_the_format() -> None:
         ({"on_failure": "stop"}, "x_cuebook.on_failure cannot be 'stop'."),
         ({"max_steps": 0}, "x_cuebook.max_steps must be a whole number of at least 1"),
         ({"router_model": ""}, "x_cuebook.router_model must not be empty."),
+        ({"effort": "huge"}, "x_cuebook.effort cannot be 'huge'."),
+        ({"nodes": {"tell": {"effort": "hihg"}}}, "x_cuebook.nodes.tell.effort cannot be 'hihg'."),
         ({"guards": {}}, "x_cuebook.guards must be a list"),
         ({"guards": ["x"]}, "x_cuebook.guards[0] must be a table"),
         ({"guards": [{"edge": 0}]}, "has neither output_matches nor output_required."),

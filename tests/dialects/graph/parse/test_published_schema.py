@@ -192,7 +192,7 @@ def test_a_real_text_that_was_damaged_is_read_or_refused(data: st.DataObject) ->
 EXTENSION_NAMES = st.sampled_from([
     "guards", "fan_out", "nodes", "on_failure", "max_steps", "router_model", "edge", "from", "to", "join", "node", "path",
     "output_required", "output_matches", "equals", "tell", "look", "approval", "budget", "tokens", "money", "context",
-    "max_concurrency", "matches", "in",
+    "max_concurrency", "matches", "in", "effort",
 ])  # fmt: skip
 EXTENSION = st.recursive(
     st.sampled_from([*SCALARS, "tell", "again", "judge-it", "look.found", "halt", "(?=a)"]),

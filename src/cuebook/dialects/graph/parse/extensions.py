@@ -7,7 +7,7 @@ an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast, get_args
 
 from cuebook.dialects.findings import Problem
 from cuebook.dialects.graph.model import Edge, Extras, FanOut, Guard, NodeExtras
@@ -17,6 +17,7 @@ from cuebook.dialects.graph.paths import node_in
 from cuebook.formats.shape import Shape
 from cuebook.formats.suggestions import meant
 from cuebook.formats.values import Value
+from cuebook.kernel.effects import Effort
 
 CODE = "INVALID_EXTENSION"
 _RULES = ("output_required", "output_matches")
@@ -48,6 +49,7 @@ class _Extras:
             "on_failure": lambda one, at: shape.choice(one, at, ("continue", "halt")),
             "max_steps": lambda one, at: shape.whole(one, at, 1),
             "router_model": shape.text,
+            "effort": self._effort,
             "workspace": lambda one, at: shape.choice(one, at, ("worktree",)),
             "guards": self._guards,
             "parallel": shape.flag,
@@ -198,7 +200,7 @@ class _Extras:
 
     def _one_node(self, id: str, value: Value, at: str, line: int) -> NodeExtras:
         shape = self.shape
-        fields = shape.closed(value, at, ("approval", "budget", "context", "parallel"))
+        fields = shape.closed(value, at, ("approval", "budget", "context", "effort", "parallel"))
         budget = shape.closed(fields["budget"], f"{at}.budget", ("tokens", "money")) if "budget" in fields else {}
         if "budget" in fields and fields["budget"].kind == "map" and not budget:
             shape.wrong(fields["budget"].line, f"{at}.budget must not be empty.", "Add tokens or money.")
@@ -208,8 +210,12 @@ class _Extras:
             budget_money=self._money(budget["money"], f"{at}.budget.money") if "money" in budget else None,
             context=self._projection(fields["context"], f"{at}.context") if "context" in fields else None,
             parallel=shape.flag(fields["parallel"], f"{at}.parallel") if "parallel" in fields else None,
+            effort=self._effort(fields["effort"], f"{at}.effort") if "effort" in fields else None,
             line=line,
         )
+
+    def _effort(self, value: Value, at: str) -> Effort | None:
+        return cast(Effort, self.shape.choice(value, at, get_args(Effort)))
 
     def _money(self, value: Value, at: str) -> float | None:
         amount = self.shape.number(value, at, 0)

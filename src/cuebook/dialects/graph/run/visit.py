@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from cuebook.dialects.graph.model import Node, Requires, Retry
+import msgspec
+
+from cuebook.dialects.graph.model import Node, Requires, Retry, effort_of
 from cuebook.dialects.graph.paths import missing, unmatched
 from cuebook.dialects.graph.run.evaluators import call_lines, error_of, evaluate
 from cuebook.dialects.graph.run.replies import data_of
@@ -96,7 +98,10 @@ def _attempts(walk: Walk, node: Node, tools: Toolset) -> Program[Result]:
             return result
         tried += 1
         try:
-            words = yield from preamble(node.retry, base, result, _context(walk, node), _model(walk, node))
+            reflecting = AskModel(
+                context=_context(walk, node), model=_model(walk, node), effort=effort_of(walk.workflow, node)
+            )
+            words = yield from preamble(node.retry, base, result, reflecting)
         except EffectFailed as ended:
             return _spent(result, ended)
         yield Noted("retry", {"node": node.id, "attempt": tried, "reason": error, "preamble": words})
@@ -169,7 +174,8 @@ def asking(walk: Walk, node: Node, prompt: str, tools: Toolset) -> AskModel:
     specs = () if (model or "") in walk.toolless else tools.specs
     if specs and _delegates(walk, tools):
         specs = (*specs, task_spec([spec.name for spec in specs]))
-    return AskModel(prompt, context, model, schema=node.output, tools=specs, lenient=True)
+    effort = effort_of(walk.workflow, node)
+    return AskModel(prompt, context, model, schema=node.output, tools=specs, lenient=True, effort=effort)
 
 
 def _delegates(walk: Walk, tools: Toolset) -> bool:
@@ -200,12 +206,13 @@ _FAILED = "## Previous attempt failed evaluation"
 _REFLECT = "Diagnose in two to four sentences what went wrong, and how you will go about it this time."
 
 
-def preamble(retry: Retry, base: str, result: Result, context: Context, model: str | None) -> Program[str]:
+def preamble(retry: Retry, base: str, result: Result, ask: AskModel) -> Program[str]:
+    """The text before the next attempt. `ask` gives the model for a reflection, its settings and its context."""
     failures = _failures(result.verdicts)
     if retry.mode == "static":
         return f"## Retry guidance\n\n{retry.text}\n\n{_FAILED}\n\n{failures}"
     if retry.mode != "default":
-        said = yield from _reflection(retry, base, failures, result, context, model)
+        said = yield from _reflection(retry, base, failures, result, ask)
         if said:
             return f"## Reflection on previous attempt\n\n{said}\n\n{_FAILED}\n\n{failures}"
     return f"{_FAILED}\n\n{failures}\n\nMend this and try again."
@@ -215,15 +222,13 @@ def _failures(verdicts: Sequence[Verdict]) -> str:
     return "\n".join(f"  - {verdict}" for verdict in verdicts if not verdict.passed)
 
 
-def _reflection(
-    retry: Retry, base: str, failures: str, result: Result, context: Context, model: str | None
-) -> Program[str]:
+def _reflection(retry: Retry, base: str, failures: str, result: Result, ask: AskModel) -> Program[str]:
     question = (
         f"You attempted this:\n\n{base}\n\nThe evaluation failed:\n{failures}\n\n"
         f"Tools that you called:\n{call_lines(result.calls)}\n\n{retry.text or _REFLECT}"
     )
     # Within an `All`, the reply does not count as the node's reply, and a failure is returned instead of raised.
-    outcomes: tuple[Reply | Failed, ...] = yield All((AskModel(question, context, model),))
+    outcomes: tuple[Reply | Failed, ...] = yield All((msgspec.structs.replace(ask, prompt=question),))
     reply = outcomes[0]
     said = "" if isinstance(reply, Failed) else reply.text.strip()
     if not said:
