@@ -31,6 +31,9 @@ STOP_ON_NO = Option("stop_on_no", "Stop the run if a confirmation is answered wi
 
 OWN_WORKTREE = Option(WORKTREE, "Work in a git worktree of its own; merge the changes back after an approval.")
 
+RUN_ID = "run_id"
+"""The name under which a program finds the id of its run among its options. No caller can set it."""
+
 COMMON = (STRICT, STOP_ON_NO, OWN_WORKTREE)
 
 _LONGEST = 4_096

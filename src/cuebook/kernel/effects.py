@@ -437,6 +437,31 @@ class Bound(Effect, frozen=True):
         return self.name
 
 
+class Recall(Effect, frozen=True):
+    """Something that earlier runs of the same playbook left: with `kind` `output`, the output of the step `name` in the last
+    run that completed (`Source`, whose digest is the run's id); with `state`, the value kept under that name. `Done(None)`
+    if there is none. Runs of one playbook have the same tenant, workspace and playbook name.
+    """
+
+    kind: Literal["output", "state"]
+    name: str
+
+    @property
+    def subject(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+class Remember(Effect, frozen=True):
+    """Keeps a small value for later runs of the same playbook, in place of any earlier value; null removes it."""
+
+    name: str
+    value: Any = None
+
+    @property
+    def subject(self) -> str:
+        return self.name
+
+
 class Now(Effect, frozen=True):
     pass
 

@@ -12,7 +12,7 @@ import msgspec
 from cuebook.dialects import playbook, registry
 from cuebook.dialects.dialect import Demand, Dialect, OutlinedStep
 from cuebook.dialects.findings import InvalidPlaybook, Problem
-from cuebook.dialects.options import COMMON, STRICT, chosen, with_options
+from cuebook.dialects.options import COMMON, RUN_ID, STRICT, chosen, with_options
 from cuebook.dialects.playbook import Playbook
 from cuebook.gate.limits import Ceilings
 from cuebook.gate.policy import Policy
@@ -38,7 +38,8 @@ def programs_of(own: Programs | None) -> Programs:
             return own(row, text, inputs, options)
         found = playbook.recorded(row.dialect, text, row.name)
         found.observed()  # loads the modules that show the run while there are file descriptors left
-        start = with_options(found.dialect.start(found.document, inputs, row.interpreter, options), options)
+        known = {**options, RUN_ID: row.id}
+        start = with_options(found.dialect.start(found.document, inputs, row.interpreter, known), options)
         if not options.get(WORKTREE):
             return start
         from cuebook.dialects.worktree import in_worktree

@@ -16,8 +16,8 @@ from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow
 from cuebook.service.start import programs_of
 
-KEPT = ("user", "secret", "override", "trust")
-"""The kinds of decisions that apply to all runs of a store."""
+KEPT = ("user", "secret", "override", "trust", "state")
+"""The kinds of decisions that apply to all runs of a store, and the values that runs keep for later ones."""
 
 
 EARLIER = (

@@ -64,6 +64,7 @@ WARNINGS = {
     "NO_TOOL_CALLS": "A model is allowed tools but no calls, or calls but no tools.",
     "NO_EVIDENCE": "A postcondition needs evidence that the step never provides, so the user is always asked.",
     "MAY_BE_SKIPPED": "A step uses the output of a step that may be skipped, and fails if it is.",
+    "NOT_IN_SCHEMA": "A reference uses a path that the declared schema of the output does not mention.",
     "ALWAYS_NULL": "A reference points to a field that the step never has.",
 }
 

@@ -49,16 +49,33 @@ class StepRef(msgspec.Struct, frozen=True):
 
     step: str
     path: tuple[str | int, ...]
-    """Begins with a field of a result: stdout, json, approved, skipped, error, errorMessage, exit_code, status."""
+    """Begins with a field of a result, such as stdout or json; the parser has the list."""
 
 
-Ref = ArgRef | StepRef
+class RunRef(msgspec.Struct, frozen=True):
+    """`$run.date`, `$previous.step.path` or `$state.name`: what is known of the run, and of the runs before it."""
+
+    source: Literal["run", "previous", "state"]
+    path: tuple[str | int, ...]
+
+
+Ref = ArgRef | StepRef | RunRef
+
+
+class Function(msgspec.Struct, frozen=True):
+    """`default(...)`, `contains(...)`, `length(...)` or `trim(...)`, in a condition or within `${...}`."""
+
+    name: Literal["default", "contains", "length", "trim"]
+    operands: tuple[Any, ...]
+    """Each a Constant, a reference or another expression."""
+    text: str = ""
+    """As written."""
 
 
 class Words(msgspec.Struct, frozen=True):
     """Text with references. If it is a single reference, the value keeps its type."""
 
-    parts: tuple[str | ArgRef | StepRef, ...]
+    parts: tuple[str | Ref | Function, ...]
     line: int = 0
 
 
@@ -128,6 +145,8 @@ class Output(msgspec.Struct, frozen=True):
     schema: dict[str, Any] | bool | None = None
     max_bytes: int | None = None
     line: int = 0
+    may_be_cut: bool = False
+    """Whether later steps may use an output of which only the beginning was kept."""
 
 
 class HttpStatus(msgspec.Struct, frozen=True, tag="http_status"):
@@ -177,10 +196,10 @@ class Operation(msgspec.Struct, frozen=True, tag="operation"):
 
     operator: Literal["!", "&&", "||", "==", "!=", "<", "<=", ">", ">="]
     operands: tuple[Any, ...]
-    """Each a Constant, ArgRef, StepRef or Operation."""
+    """Each a Constant, a reference, a Function or another Operation."""
 
 
-Condition = Constant | ArgRef | StepRef | Operation
+Condition = Constant | Ref | Function | Operation
 
 
 # --- the document ------------------------------------------------------------------------------------------------
@@ -214,6 +233,8 @@ class Step(msgspec.Struct, frozen=True):
     """The hosts that its command may reach."""
     reads: tuple[str, ...] = ()
     """The paths outside the workspace that its command may read."""
+    state: dict[str, Field] = {}
+    """The values that are kept for later runs once the step has completed."""
     beyond: tuple[str, ...] = ()
     """The fields in use that the published format does not have."""
     from_outside: bool = False

@@ -11,7 +11,20 @@ from typing import Any, TypeVar
 import msgspec
 
 from cuebook.dialects.pipeline.inputs import accept
-from cuebook.dialects.pipeline.model import DEFAULT_MODEL, ArgRef, Llm, Pipeline, Ref, Secret, Step, StepRef, Words
+from cuebook.dialects.pipeline.model import (
+    DEFAULT_MODEL,
+    ArgRef,
+    Function,
+    Llm,
+    Pipeline,
+    Ref,
+    RunRef,
+    Secret,
+    Step,
+    StepRef,
+    Words,
+)
+from cuebook.dialects.pipeline.parse.references import as_written
 from cuebook.dialects.pipeline.run.action import Acted, Given, acting, prompt
 from cuebook.dialects.pipeline.run.llm import prompt_of
 from cuebook.dialects.pipeline.run.resolve import Scope
@@ -177,7 +190,7 @@ def _effect(step: Step, scope: Scope, given: Given) -> Acted | AskModel:
 def _condition(step: Step, scope: Scope) -> bool | None:
     if step.condition is None:
         return True
-    if any(isinstance(ref, StepRef) or ref.name not in scope.args for ref in _refs(step.condition)):
+    if any(not isinstance(ref, ArgRef) or ref.name not in scope.args for ref in _refs(step.condition)):
         return None
     return scope.holds(step.condition)
 
@@ -186,21 +199,18 @@ def _refs(condition: Any) -> Iterator[Ref]:
     waiting = [condition]
     while waiting:
         one = waiting.pop()
-        if isinstance(one, ArgRef | StepRef):
+        if isinstance(one, ArgRef | StepRef | RunRef):
             yield one
         else:
             waiting += getattr(one, "operands", ())
 
 
-def _as_written(ref: Ref, number: int) -> str:
-    match ref:
-        case StepRef(step=step, path=path):
-            return f"${step}.{'.'.join(map(str, path))}"
-        case ArgRef(name=name):
-            return f"${{{name}}}"
+def _as_written(ref: Ref | Function, number: int) -> str:
+    written = as_written(Words((ref,)))
+    return f"${written[2:-1]}" if isinstance(ref, StepRef | RunRef) else written
 
 
-def _plain_word(ref: Ref, number: int) -> str:
+def _plain_word(ref: Ref | Function, number: int) -> str:
     """A word that no policy rule mentions, that is a valid host name and needs no quotes."""
     return f"zq{number}.unknown.example"
 
@@ -208,10 +218,10 @@ def _plain_word(ref: Ref, number: int) -> str:
 class _StandIns:
     """Replaces references that only the run can resolve with words."""
 
-    def __init__(self, args: Mapping[str, Any], word: Callable[[Ref, int], str]) -> None:
+    def __init__(self, args: Mapping[str, Any], word: Callable[[Ref | Function, int], str]) -> None:
         self._args = args
         self._word = word
-        self.unknown: dict[Ref, str] = {}
+        self.unknown: dict[Ref | Function, str] = {}
         self.missing: dict[str, None] = {}
 
     def step(self, step: Step) -> Step:
@@ -237,13 +247,14 @@ class _StandIns:
         result: T = made
         return result
 
-    def _part(self, part: str | Ref) -> str | Ref:
+    def _part(self, part: str | Ref | Function) -> str | Ref | Function:
         if isinstance(part, str) or not self._is_unknown(part):
             return part
         return self.unknown.setdefault(part, self._word(part, len(self.unknown)))
 
-    def _is_unknown(self, part: str | Ref) -> bool:
-        return isinstance(part, StepRef) or (isinstance(part, ArgRef) and part.name not in self._args)
+    def _is_unknown(self, part: Ref | Function) -> bool:
+        found = _refs(part) if isinstance(part, Function) else (part,)
+        return any(not isinstance(one, ArgRef) or one.name not in self._args for one in found)
 
     def _is_missing(self, value: Any) -> bool:
         return isinstance(value, Secret) and not value.handle and not self._args.get(value.arg)

@@ -28,6 +28,8 @@ from cuebook.kernel.effects import (
     Effect,
     Now,
     Random,
+    Recall,
+    Remember,
     Wait,
 )
 from cuebook.kernel.engine import in_doubt
@@ -581,6 +583,18 @@ def with_usage(driver: Driver, place: Place, event: StepFinished) -> StepFinishe
     return msgspec.structs.replace(event, usage=usage if totals.calls else None, seconds=seconds)
 
 
+async def _recall(driver: Driver, line: Line, key: Key, effect: Recall) -> Acted:
+    from cuebook.kernel.engine import memory
+
+    return await memory.recall(driver, line, key, effect)
+
+
+async def _remember(driver: Driver, line: Line, key: Key, effect: Remember) -> Acted:
+    from cuebook.kernel.engine import memory
+
+    return await memory.remember(driver, line, key, effect)
+
+
 _HANDLERS: dict[type[Effect], Handler] = {
     Checkpoint: _checkpoint,
     AskHuman: _ask_human,
@@ -589,4 +603,6 @@ _HANDLERS: dict[type[Effect], Handler] = {
     Bound: _bound,
     Wait: _wait_for,
     AskModel: _ask_model,
+    Recall: _recall,
+    Remember: _remember,
 }

@@ -111,7 +111,7 @@ def test_a_boolean_needs_no_quotes() -> None:
         ("$data", "unexpected "),
         ("1 + 2", "unexpected "),
         ("1abc", "unexpected "),
-        ("__import__('os')", "is neither a reference nor a string"),
+        ("__import__('os')", "there is no function '__import__'"),
         ("1" + "0" * 400, "is too large"),
         ("!" * (MOST_OPERATORS + 1) + "1", "more than 100 operators"),
         ("(" * (MOST_OPERATORS + 1) + "1" + ")" * (MOST_OPERATORS + 1), "more than 100 operators"),

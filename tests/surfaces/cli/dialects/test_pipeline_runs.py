@@ -518,6 +518,19 @@ def test_the_error_for_a_command_that_needs_the_network_says_it_has_none(cli: Co
     )
 
 
+def test_a_step_can_name_its_run_and_what_the_previous_run_printed(cli: CommandLine) -> None:
+    steps = "  - {id: a, command: cli cat, stdin: '${run.id} ${default(previous.a.stdout, 0)}', effect: read}\n"
+    cli.write("id.yml", f"name: I\nsteps:\n{steps}")
+    said, expected = "", "0"
+    for _ in range(2):
+        ran = cli.call("run", "id.yml", "--json").object
+        said, expected = (
+            cli.call("show", ran["run"], "--json").object["outputs"]["a"].strip(),
+            f"{ran['run']} {expected}",
+        )
+        assert said == expected
+
+
 def test_a_doubt_outlives_a_repeat_that_is_denied(cli: CommandLine) -> None:
     script = cli.write("s.sh", "echo done >> done.txt; sleep 60\n")
     cli.write("d.yml", "name: D\nsteps:\n  - {id: a, command: cli sh s.sh, approval: required}\n")

@@ -111,7 +111,7 @@ class _Reading:
             if id and id in places:
                 fix = f"The other step is on line {items[places[id].position].line}: rename one of them."
                 shape.wrong(one.fields["id"].line, f"Two steps have the id '{id}'.", fix, "DUPLICATE_STEP")
-            places.setdefault(id or f"#{number}", Place(number, steps.namespace_of(one)))
+            places.setdefault(id or f"#{number}", Place(number, steps.namespace_of(one), steps.schema_of(one)))
         found = []
         for number, (id, one) in enumerate(zip(ids, items, strict=True)):
             scope = Scope(shape, declared, places, id or f"#{number}", self._used)

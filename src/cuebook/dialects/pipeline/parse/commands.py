@@ -91,12 +91,24 @@ def written(scope: Scope, text: str, line: int, at: str, more: Value | None) -> 
         shape.wrong(line, f"{at} has more than {LONGEST:,} characters.", fix, CODE)
         return None
     try:
-        tokens = shlex.split(text[len(namespace) :])
+        tokens = _split(text[len(namespace) :])
     except ValueError as error:
         why, fix = _UNQUOTED.get(str(error), (str(error), "Correct it."))
         shape.wrong(line, f"{at} cannot be parsed: {why}.", fix, CODE)
         return None
     return Written(text, line, at, namespace, tuple(tokens), more)
+
+
+def _split(text: str) -> list[str]:
+    """Splits words as in a shell. A function in braces is part of its word, with its spaces and quotes."""
+    functions = [found[0] for found in BRACES.finditer(text) if "(" in found[0]]
+    mark = next(letter for letter in map(chr, range(0xE000, 0xF8FF)) if letter not in text) if functions else ""
+    for number, one in enumerate(functions):
+        text = text.replace(one, f"{mark}{number}{mark}", 1)
+    words = shlex.split(text)
+    for number, one in enumerate(functions):
+        words = [word.replace(f"{mark}{number}{mark}", one) for word in words]
+    return words
 
 
 def action(scope: Scope, command: Written) -> Action | None:

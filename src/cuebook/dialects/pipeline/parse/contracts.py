@@ -34,19 +34,26 @@ REMARKS = ("title", "description", "$comment")
 """Schema keywords that only serve as documentation."""
 
 
+ADDED = ("max_bytes", "truncated")
+"""Fields of an output that the published format does not have."""
+
 # --- output -------------------------------------------------------------------------------------------------
 
 
 def output(shape: Shape, value: Value, at: str) -> Output:
     if value.kind != "map":
         return Output(cast(Any, shape.choice(value, at, ("text", "json"))), line=value.line)
-    fields = shape.closed(value, at, ("type", "schema", "max_bytes"), ("type",))
+    fields = shape.closed(value, at, ("type", "schema", *ADDED), ("type",))
     kind = shape.choice(fields["type"], f"{at}.type", ("text", "json")) if "type" in fields else "json"
     schema = _schema(shape, fields["schema"], f"{at}.schema") if "schema" in fields else None
     if "schema" in fields and kind != "json":
         shape.wrong(value.lines["schema"], f"{at} has a schema but is not JSON.", "Write 'type: json', or remove it.")
     most = shape.whole(fields["max_bytes"], f"{at}.max_bytes", 1) if "max_bytes" in fields else None
-    return Output(cast(Any, kind), schema, most, value.line)
+    cut = "truncated" in fields and shape.choice(fields["truncated"], f"{at}.truncated", ("fail", "accept")) == "accept"
+    if cut and kind == "json":
+        fix = "Remove it, or write 'type: text'."
+        shape.wrong(fields["truncated"].line, f"{at}: the beginning of a JSON output is not JSON.", fix)
+    return Output(cast(Any, kind), schema, most, value.line, cut)
 
 
 def _schema(shape: Shape, value: Value, at: str) -> dict[str, Any] | bool | None:

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects.pipeline.model import Cli, Step, Words
-from cuebook.dialects.pipeline.run.resolve import refs
+from cuebook.dialects.pipeline.run.resolve import refs, run_refs
 from cuebook.formats.executables import FILTERS, WRAPPERS, is_interpreter, makes_input_code, takes_code_from_input
 
-_SAID = ("stdout", "json", "errorMessage")
+_SAID = ("stdout", "json", "errorMessage", "stderr", "headers")
 """Fields of a result that contain text from outside."""
 
 
@@ -34,6 +34,8 @@ def marked(steps: Iterable[Step]) -> Iterator[Step]:
 
 
 def _from(outside: set[str], value: Any) -> bool:
+    if any(ref.source != "run" for ref in run_refs(value)):
+        return True  # an earlier run may have kept text from outside
     return any(ref.step in outside and ref.path[0] in _SAID for ref in refs(value))
 
 

@@ -11,13 +11,18 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.pipeline.model import Arg, ArgRef, Field, Secret, StepRef, Words
+from cuebook.dialects.pipeline.model import Arg, ArgRef, Field, Function, Ref, RunRef, Secret, StepRef, Words
+from cuebook.dialects.pipeline.parse import run_values, schema_paths
 from cuebook.formats.shape import Shape
 from cuebook.formats.values import Value
 
-RESULT_FIELDS = ("stdout", "json", "approved", "skipped", "error", "errorMessage", "exit_code", "status")
+RESULT_FIELDS = (
+    "stdout", "json", "approved", "skipped", "error", "errorMessage", "exit_code", "status", "stderr", "headers",
+    "truncated",
+)  # fmt: skip
 """The fields of an earlier step's result."""
-_ONLY_OF = {"exit_code": "cli", "status": "http"}
+_WITH_PARTS = ("json", "headers")
+_ONLY_OF = {"exit_code": "cli", "stderr": "cli", "status": "http", "headers": "http"}
 KINDS = ("env", "keyring", "file")
 """The prefixes of handles that are not names."""
 
@@ -48,6 +53,8 @@ class Place(msgspec.Struct, frozen=True):
 
     position: int
     namespace: str
+    schema: Any = None
+    """The schema of its output, if it declares one."""
 
 
 class _Handle(msgspec.Struct, frozen=True):
@@ -81,6 +88,12 @@ class Scope:
                 return Words((), line)
         return Words(tuple(part for part in parts if not isinstance(part, _Handle)), line)
 
+    def after_itself(self) -> Scope:
+        """The scope of what happens after the step: it can also refer to the step itself."""
+        name = f"{self.here} "
+        steps = {**self._steps, name: self._steps[self.here]} if self.here in self._steps else self._steps
+        return Scope(self.shape, self._args, steps, name, self._used)
+
     def words_or_secret(self, text: str, line: int, at: str) -> Words | Secret:
         """Parses text that may contain one secret, with plain text around it."""
         parts = tuple(self._parts(text, line, at))
@@ -88,7 +101,7 @@ class Scope:
         if not secrets:
             return Words(tuple(part for part in parts if not isinstance(part, _Handle)), line)
         around = "".join(part for part in parts if isinstance(part, str))
-        if len(secrets) > 1 or any(isinstance(part, StepRef | ArgRef) and part not in secrets for part in parts):
+        if len(secrets) > 1 or any(not isinstance(part, str) and part not in secrets for part in parts):
             fix = "Pass the others separately, for example in another variable or header."
             self.shape.wrong(line, f"The secret in {at} can only be combined with plain text.", fix, "SECRET_MISPLACED")
         elif "{}" in around:
@@ -191,8 +204,11 @@ class Scope:
 
     # --- targets of references ---
 
-    def step(self, id: str, path: str, line: int, at: str) -> StepRef:
+    def step(self, id: str, path: str, line: int, at: str) -> StepRef | RunRef:
         first, *rest = path.split(".")
+        if id in run_values.SOURCES and id not in self._steps:
+            parts = tuple(int(one) if _INDEX.fullmatch(one) else one for one in rest)
+            return run_values.reference(self.shape, id, (first, *parts), {*self._steps} - {self.here}, line, at)
         if self._is_before(id, path, line, at):
             self._check_path(id, first, rest, line, at)
         return StepRef(id, (first, *(int(one) if _INDEX.fullmatch(one) else one for one in rest)))
@@ -217,7 +233,7 @@ class Scope:
         if first not in RESULT_FIELDS:
             fix = shape.meant(first, RESULT_FIELDS)
             shape.wrong(line, f"{at}: the result of a step has no '{first}'.", fix, "UNKNOWN_REFERENCE")
-        elif rest and first != "json":
+        elif rest and first not in _WITH_PARTS:
             fix = f"Write ${id}.{first}, or ${id}.json and the path."
             shape.wrong(line, f"{at}: '${id}.{first}' has no parts.", fix, "UNKNOWN_REFERENCE")
         elif namespace != _ONLY_OF.get(first, namespace):
@@ -225,6 +241,8 @@ class Scope:
             shape.odd(
                 line, f"{at}: '${id}.{first}' is always null: '{id}' has the namespace {namespace}.", fix, "ALWAYS_NULL"
             )
+        elif first == "json" and rest and self._steps[id].schema is not None:
+            schema_paths.check(shape, self._steps[id].schema, id, rest, line, at)
 
     def _is_later(self, id: str) -> bool:
         here = self._steps.get(self.here)
@@ -238,16 +256,23 @@ class Scope:
             self.shape.wrong(line, f"{at}: '${{{name}}}' refers to an undeclared argument.", fix, "UNKNOWN_ARG")
         return ArgRef(name)
 
-    def braced(self, inside: str, line: int, at: str) -> ArgRef | StepRef | None:
-        """Parses the reference inside `${...}`; returns None if it is malformed."""
+    def braced(self, inside: str, line: int, at: str) -> Ref | Function | None:
+        """Parses the reference or the expression inside `${...}`; returns None if it is malformed."""
         found = _INSIDE.fullmatch(inside.strip())
+        if found is None and "(" in inside:
+            from cuebook.dialects.pipeline.parse.conditions import expression
+
+            return expression(self, inside.strip(), line, at)
         if found is None:
             fix = f"Write ${{arg}} or ${{step.stdout}}. {_ESCAPE}"
             self.shape.wrong(line, f"{at}: '${{{inside[:60]}}}' is not a reference.", fix, "BAD_REFERENCE")
             return None
         return self.step(found[1], found[2], line, at) if found[2] else self.arg(found[1], line, at)
 
-    def is_secret(self, reference: ArgRef | StepRef) -> bool:
+    def is_argument(self, name: str) -> bool:
+        return name in self._args
+
+    def is_secret(self, reference: Any) -> bool:
         return self._is_secret(reference)
 
     # --- parsing text ---
@@ -335,7 +360,13 @@ def as_written(words: Words) -> str:
     return "".join(part if isinstance(part, str) else f"${{{_name(part)}}}" for part in words.parts)
 
 
-def _name(reference: ArgRef | StepRef) -> str:
-    if isinstance(reference, ArgRef):
-        return reference.name
-    return ".".join((reference.step, *map(str, reference.path)))
+def _name(reference: Ref | Function) -> str:
+    match reference:
+        case ArgRef(name=name):
+            return name
+        case Function(text=text):
+            return text
+        case RunRef(source=source, path=path):
+            return ".".join((source, *map(str, path)))
+        case StepRef(step=step, path=path):
+            return ".".join((step, *map(str, path)))

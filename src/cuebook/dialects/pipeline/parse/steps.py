@@ -18,7 +18,7 @@ from cuebook.dialects.pipeline.model import (
     Step,
     Words,
 )
-from cuebook.dialects.pipeline.parse import access, commands, contracts
+from cuebook.dialects.pipeline.parse import access, commands, contracts, run_values
 from cuebook.dialects.pipeline.parse.conditions import condition
 from cuebook.dialects.pipeline.parse.references import Scope
 from cuebook.formats.shape import Shape
@@ -29,7 +29,7 @@ from cuebook.kernel.tool_names import BUILT_IN
 OF_THE_FORMAT = (
     "id", "name", "command", "stdin", "condition", "approval", "output", "llm", "postcondition", "rollback_hint",
 )  # fmt: skip
-ADDED = ("with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect", "network", "reads")
+ADDED = ("with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect", "network", "reads", "state")
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _ONLY_FOR: dict[str, tuple[str, ...]] = {
@@ -87,6 +87,13 @@ def namespace_of(value: Value) -> str:
     return commands.namespace_of(value.fields["command"].text) if "command" in value.fields else ""
 
 
+def schema_of(value: Value) -> Any:
+    """The schema that an unparsed step declares for its output; None if it declares none."""
+    output = value.fields.get("output")
+    schema = output.fields.get("schema") if output is not None and output.kind == "map" else None
+    return schema.plain if schema is not None and schema.kind == "map" else None
+
+
 def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) -> dict[str, Any]:
     """Parses the fields that all actions share."""
     shape = scope.shape
@@ -129,6 +136,8 @@ def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) 
         read["network"] = access.hosts(scope, fields["network"], f"{at}.network")
     if "reads" in fields:
         read["reads"] = access.paths(scope, fields["reads"], f"{at}.reads")
+    if "state" in fields:
+        read["state"] = run_values.kept(scope, fields["state"], f"{at}.state")
     return read
 
 
@@ -142,8 +151,8 @@ def _belonging(shape: Shape, value: Value, namespace: str, at: str) -> None:
 def _beyond(fields: Mapping[str, Value]) -> tuple[str, ...]:
     found = [name for name in ADDED if name in fields]
     found += [f"llm.{name}" for name in _LLM_ADDED if "llm" in fields and name in fields["llm"].fields]
-    if "output" in fields and "max_bytes" in fields["output"].fields:
-        found.append("output.max_bytes")
+    if "output" in fields:
+        found += [f"output.{name}" for name in contracts.ADDED if name in fields["output"].fields]
     return tuple(found)
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 from urllib.parse import quote, unquote
 
-from cuebook.dialects.pipeline.model import Ref
+from cuebook.dialects.pipeline.model import Function, Ref
 
 Place = Literal["whole", "base", "host", "path", "query", "fragment"]
-Part = str | Ref
+Part = str | Ref | Function
 _Now = Literal["", "authority", "base", "path", "query", "fragment"]
 
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
@@ -93,7 +93,7 @@ def names_credentials(parts: Sequence[Part]) -> bool:
     return False
 
 
-def address(parts: Sequence[Part], resolve: Callable[[Ref], str]) -> str:
+def address(parts: Sequence[Part], resolve: Callable[[Ref | Function], str]) -> str:
     """The URL with the values of its references. Raises `BadPlace` if a value would change another part of it."""
     made = ""
     within: list[int] = []

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from cuebook.dialects.pipeline.inputs import variable_of
-from cuebook.dialects.pipeline.model import ArgRef, Cli, Http, Mcp, Ref, Secret, Step, Words
+from cuebook.dialects.pipeline.model import ArgRef, Cli, Function, Http, Mcp, Ref, Secret, Step, Words
 from cuebook.dialects.pipeline.parse.references import as_written
 from cuebook.dialects.pipeline.parse.urls import BadPlace, address
 from cuebook.dialects.pipeline.run.resolve import Scope
@@ -241,7 +241,7 @@ def hint_of(step: Step, scope: Scope) -> str:
     return "".join(part if isinstance(part, str) else _argument_in(part, scope) for part in parts)
 
 
-def _argument_in(ref: Ref, scope: Scope) -> str:
+def _argument_in(ref: Ref | Function, scope: Scope) -> str:
     value = scope.args.get(ref.name) if isinstance(ref, ArgRef) else None
     return as_written(Words((ref,))) if value is None else written(value)
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cuebook.dialects.options import RUN_ID
 from cuebook.dialects.pipeline.model import Llm, Pipeline, Step
 from cuebook.dialects.pipeline.run.action import Given, acting, hint_of, preview, prompt, unhanded
 from cuebook.dialects.pipeline.run.llm import asking
+from cuebook.dialects.pipeline.run.memory import kept, recalled
 from cuebook.dialects.pipeline.run.outputs import broken_off, evidence, read, violated, violations
 from cuebook.dialects.pipeline.run.postconditions import UNSEEN, check, evidence_of
 from cuebook.dialects.pipeline.run.results import ENDING, Facts, Result
@@ -49,6 +51,8 @@ def interpret(
             yield Warned("argument", f"{message} A step can refer to it, preferably in stdin.")
     else:
         progress.restore(state)
+    progress.scope.run["id"] = str(options.get(RUN_ID) or "")
+    yield from recalled(pipeline, progress.scope)
     while progress.number < len(pipeline.steps):
         step = pipeline.steps[progress.number]
         result = yield from _visit(progress, step, given)
@@ -92,6 +96,9 @@ def _visit(progress: Progress, step: Step, given: Given) -> Program[Result]:
             yield StepFinished(step.id, "skipped", reason)
             return Result(facts=Facts(skipped=True))
         result = yield from attempts(step, lambda number: _attempt(progress, step, given, number))
+        if step.state and result.failed is None:
+            progress.scope.results[step.id] = result
+            yield from kept(step, progress.scope)
     except EffectFailed as error:
         if error.failed.code in ENDING:
             raise

@@ -30,18 +30,36 @@ _SAID = 500
 def read(step: Step, outcome: AnyOutcome) -> Result:
     """The result of the step's effect; failed if its outcome is a failure."""
     is_text = step.output is not None and step.output.type == "text"
+    may_be_cut = step.output is not None and step.output.may_be_cut
     match outcome:
         case CommandResult():
-            facts = Facts(is_text, outcome.truncated, outcome.replaced, size=outcome.size, exit_code=outcome.exit_code)
+            facts = Facts(
+                is_text,
+                outcome.truncated,
+                outcome.replaced,
+                size=outcome.size,
+                exit_code=outcome.exit_code,
+                may_be_cut=may_be_cut,
+                stderr=str(outcome.stderr),
+                stderr_cut=outcome.stderr_truncated,
+            )
             result = Result(outcome.stdout, facts)
             return result if outcome.exit_code == 0 else result.failing(_exit(step, outcome))
         case HttpResponse():
-            facts = Facts(is_text, outcome.truncated, outcome.replaced, size=outcome.size, status=outcome.status)
+            facts = Facts(
+                is_text,
+                outcome.truncated,
+                outcome.replaced,
+                size=outcome.size,
+                status=outcome.status,
+                may_be_cut=may_be_cut,
+                headers={name.lower(): value for name, value in outcome.headers.items()},
+            )
             result = Result(outcome.body, facts)
             result.html = "html" in _header(outcome, "content-type")
             return result.failing(_refused(outcome)) if outcome.status >= 400 and not _names_status(step) else result
         case ToolResult():
-            facts = Facts(is_text, outcome.kept is not None, size=outcome.size)
+            facts = Facts(is_text, outcome.kept is not None, size=outcome.size, may_be_cut=may_be_cut)
             result = Result(Text(written(outcome.value)[: outcome.kept]), facts)
             if outcome.is_error:
                 return result.failing(Failed("tool_error", f"The tool failed: {_short(str(result.text))}"))
@@ -56,7 +74,17 @@ def broken_off(step: Step, failed: Failed, seq: int | None) -> Result:
     is_text = step.output is not None and step.output.type == "text"
     truncated, replaced, approved = (bool(failed.details.get(name)) for name in ("truncated", "replaced", "approved"))
     size = int(failed.details.get("size") or 0)
-    facts = Facts(is_text, truncated, replaced, size=size, approved=approved)
+    may_be_cut = step.output is not None and step.output.may_be_cut
+    stderr = failed.details.get("stderr", "")
+    facts = Facts(
+        is_text,
+        truncated,
+        replaced,
+        size=size,
+        approved=approved,
+        may_be_cut=may_be_cut,
+        stderr=stderr if isinstance(stderr, str) else "",
+    )
     return Result(Text(printed if isinstance(printed, str) else ""), facts).failing(failed, seq)
 
 

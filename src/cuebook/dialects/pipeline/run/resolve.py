@@ -11,7 +11,19 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from cuebook.dialects.inputs import alike
-from cuebook.dialects.pipeline.model import ArgRef, Constant, Operation, Pipeline, Ref, Secret, Step, StepRef, Words
+from cuebook.dialects.pipeline.model import (
+    ArgRef,
+    Constant,
+    Function,
+    Operation,
+    Pipeline,
+    Ref,
+    RunRef,
+    Secret,
+    Step,
+    StepRef,
+    Words,
+)
 from cuebook.dialects.pipeline.run.results import Facts, Result, without_line_end, written
 from cuebook.kernel.context import Text
 from cuebook.kernel.outcomes import EffectFailed, Failed
@@ -29,6 +41,12 @@ class Scope:
         self._is_text = {step.id: step.output is not None and step.output.type == "text" for step in pipeline.steps}
         self.args: dict[str, Any] = dict(inputs)
         self.results: dict[str, Result] = {}
+        self.run: dict[str, str] = {}
+        """The id of the run, and the date on which it started."""
+        self.previous: dict[str, Result | None] = {}
+        """The results of steps in the previous successful run; None for a step without one."""
+        self.state: dict[str, Any] = {}
+        """The values kept by earlier runs, and by this run."""
 
     def override(self, values: Mapping[str, Any]) -> None:
         """Replaces arguments and step results with values from the user. A name that is both refers to the argument,
@@ -54,16 +72,17 @@ class Scope:
     def value(self, words: Words) -> Any:
         """The resolved value: a single reference keeps the type of its value, anything else is a string."""
         if len(words.parts) == 1 and not isinstance(words.parts[0], str):
-            return self._found(words.parts[0], words.line)
+            part = words.parts[0]
+            return self._computed(part) if isinstance(part, Function) else self._found(part, words.line)
         return self.text(words)
 
     def text(self, words: Words) -> str:
         """The resolved text. A missing value fails: the word null would look like a value."""
         return "".join(part if isinstance(part, str) else self.written(part, words.line) for part in words.parts)
 
-    def written(self, ref: Ref, line: int) -> str:
-        """The value of a reference, for use within text."""
-        value = self._found(ref, line)
+    def written(self, ref: Ref | Function, line: int) -> str:
+        """The value of a reference or a function, for use within text."""
+        value = self._computed(ref) if isinstance(ref, Function) else self._found(ref, line)
         if value is None:
             raise _nothing(ref, line)
         return written(value)
@@ -119,8 +138,22 @@ class Scope:
             case Operation(operator=operator, operands=(left, right)):
                 ordered = operator not in ("==", "!=")
                 return _COMPARISONS[operator](self._compared(left, ordered), self._compared(right, ordered))
+            case Function():
+                return self._computed(operand)
             case _:
                 return self._found(operand, 0, asked=True)
+
+    def _computed(self, function: Function) -> Any:
+        """The value of a function. Values that do not exist reach it as null."""
+        found = (self._operand(one) for one in function.operands)
+        values = [None if value is _MISSING else value for value in found]
+        try:
+            return _FUNCTIONS[function.name](*values)
+        except ValueError as why:
+            fix = "Use default(...) for a value that may be missing."
+            raise _unresolved(
+                "missing_value", f"{function.text or function.name} cannot be computed: {why}", 0, fix
+            ) from None
 
     def _compared(self, operand: Any, ordered: bool) -> Any:
         """An operand of a comparison. A missing value cannot be ordered, so `<`, `>` and the like fail."""
@@ -143,6 +176,8 @@ class Scope:
             if value is None and not asked and ref.name not in self.args:
                 raise _nothing(ref, line)
             return value
+        if isinstance(ref, RunRef):
+            return self._of_runs(ref, line)
         result = self.results.get(ref.step, Result(facts=Facts(skipped=True)))
         field, rest = ref.path[0], ref.path[1:]
         if result.facts.skipped and field in ("stdout", "json"):
@@ -152,27 +187,54 @@ class Scope:
             raise _unresolved("skipped_reference", message, line, "Add a condition, as in `!$step.skipped`.")
         if field in ("stdout", "json"):
             _check_complete(ref.step, result, line, "no_json" if field == "json" else "incomplete_output")
+        if field == "stderr" and result.facts.stderr_cut and not result.facts.may_be_cut:
+            raise _cut(f"the error output of step {ref.step}", ref.step, "", line, "incomplete_output")
+        if field == "headers":
+            rest = tuple(str(part).lower() for part in rest)
         value = _within(_FIELDS[str(field)](ref.step, result, line), rest)
         if value is _MISSING:
             if asked:
                 _check_path(ref, _FIELDS[str(field)](ref.step, result, line))
                 return _MISSING
             raise _unresolved("missing_value", f"there is no {_shown(ref)}", line, "Check the output of that step.")
-        return without_line_end(value) if field == "stdout" and not whole else value
+        return without_line_end(value) if field in ("stdout", "stderr") and not whole else value
+
+    def _of_runs(self, ref: RunRef, line: int) -> Any:
+        """What is known of the run and of earlier runs; null if there is nothing."""
+        match ref.source:
+            case "run":
+                return self.run.get(str(ref.path[0]))
+            case "state":
+                value = _within(self.state.get(str(ref.path[0])), ref.path[1:])
+                return None if value is _MISSING else value
+        step = str(ref.path[0])
+        result = self.previous.get(step)
+        if result is None:
+            return None
+        where = f"{step} in the previous run"
+        _check_complete(where, result, line, "incomplete_output")
+        if ref.path[1] == "stdout":
+            return without_line_end(str(result.text))
+        value = _within(_json(where, result, line), ref.path[2:])
+        return None if value is _MISSING else value
+
+
+def _cut(what: str, step: str, kept: str, line: int, code: str) -> EffectFailed:
+    message = f"it refers to {what}, which was cut{f': {kept}' if kept else ''}"
+    fix = (
+        f"Set a larger output.max_bytes for step {step}, up to `max_output` under [limits] in the configuration; have it"
+        " write a file; or accept it with `truncated: accept` in its output."
+    )
+    return _unresolved(code, message, line, fix)
 
 
 def _check_complete(step: str, result: Result, line: int, code: str) -> None:
     """Rejects an output that was cut or had bytes replaced: everything derived from it would be silently wrong."""
     facts = result.facts
-    if facts.truncated:
+    if facts.truncated and not facts.may_be_cut:
         of = f" of {facts.size:,}" if facts.size else ""
         kept = f"the first {len(str(result.text).encode()):,}{of} bytes were kept"
-        message = f"it refers to the output of step {step}, which was cut: {kept}"
-        fix = (
-            f"Set a larger output.max_bytes for step {step}, up to `max_output` under [limits] in the configuration, or have it"
-            " write a file."
-        )
-        raise _unresolved(code, message, line, fix)
+        raise _cut(f"the output of step {step}", step, kept, line, code)
     if facts.replaced:
         message = f"it refers to the output of step {step}, in which invalid UTF-8 bytes were replaced"
         fix = f"Have step {step} print text, for example base64, or write a file."
@@ -196,6 +258,9 @@ _FIELDS: dict[str, Callable[[str, Result, int], Any]] = {
     "errorMessage": lambda step, result, line: result.facts.message or None,
     "exit_code": lambda step, result, line: result.facts.exit_code,
     "status": lambda step, result, line: result.facts.status,
+    "stderr": lambda step, result, line: result.facts.stderr,
+    "headers": lambda step, result, line: result.facts.headers,
+    "truncated": lambda step, result, line: result.facts.truncated,
 }
 """The fields of a result that a reference can read."""
 
@@ -228,7 +293,10 @@ def _check_path(ref: StepRef, value: Any) -> None:
         value = value[str(part)]
 
 
-def _nothing(ref: Ref, line: int) -> EffectFailed:
+def _nothing(ref: Ref | Function, line: int) -> EffectFailed:
+    if isinstance(ref, Function):
+        fix = "Use default(...) for a value that may be missing."
+        return _unresolved("missing_value", f"{ref.text} is null, which cannot be inserted into text", line, fix)
     if isinstance(ref, ArgRef):
         fix = f"Pass a value, or add a condition to the step, as in `${{{ref.name}}} != null`."
         return _unresolved("missing_argument", f"the argument '{ref.name}' has no value", line, fix)
@@ -241,8 +309,36 @@ def _unresolved(code: str, message: str, line: int, fix: str) -> EffectFailed:
     return EffectFailed(Failed(code, f"{where}{message}.", fix))
 
 
-def _shown(ref: StepRef) -> str:
-    return f"${ref.step}.{'.'.join(map(str, ref.path))}"
+def _shown(ref: Any) -> str:
+    if isinstance(ref, Function):
+        return ref.text
+    name = ref.source if isinstance(ref, RunRef) else ref.step
+    return f"${name}.{'.'.join(map(str, ref.path))}"
+
+
+# --- functions ---
+
+
+def _length(value: Any) -> int:
+    if isinstance(value, str | list | dict):
+        return len(value)
+    raise ValueError("a string, a list or an object has a length, and this is neither")
+
+
+def _contains(value: Any, part: Any) -> bool:
+    if isinstance(value, str):
+        return part is not None and written(part) in value
+    if isinstance(value, dict):
+        return isinstance(part, str) and part in value
+    return isinstance(value, list) and any(alike(one, part) for one in value)
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "default": lambda value, other: other if value is None else value,
+    "contains": _contains,
+    "length": _length,
+    "trim": lambda value: value.strip() if isinstance(value, str) else value,
+}
 
 
 # --- comparisons, as in Lobster ---
@@ -288,16 +384,25 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 def referred(step: Step) -> list[str]:
     """The steps that a step refers to, each once, in the order of its fields."""
-    found = dict.fromkeys(ref.step for ref in refs((step.action, step.stdin, step.env, step.condition)))
-    return list(found)
+    found = dict.fromkeys(ref.step for ref in refs((step.action, step.stdin, step.env, step.condition, step.state)))
+    return [name for name in found if name != step.id]
 
 
 def refs(value: Any) -> Iterator[StepRef]:
     """The references to steps within a value of the document."""
+    return (one for one in _all_refs(value) if isinstance(one, StepRef))
+
+
+def run_refs(value: Any) -> Iterator[RunRef]:
+    """The references to the run and to earlier runs within a value of the document."""
+    return (one for one in _all_refs(value) if isinstance(one, RunRef))
+
+
+def _all_refs(value: Any) -> Iterator[StepRef | RunRef]:
     waiting = [value]
     while waiting:
         one = waiting.pop()
-        if isinstance(one, StepRef):
+        if isinstance(one, StepRef | RunRef):
             yield one
         elif isinstance(one, dict):
             waiting += reversed(one.values())

@@ -39,6 +39,12 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
     exit_code: int | None = None
     status: int | None = None
+    may_be_cut: bool = False
+    """Whether the author accepts that only the beginning of its output was kept."""
+    stderr: str = ""
+    stderr_cut: bool = False
+    headers: dict[str, str] = {}
+    """Of a response, with names in lower case."""
 
 
 PLAIN = Facts()

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects.pipeline.model import Pipeline, Step
-from cuebook.dialects.pipeline.run.resolve import Scope, referred
+from cuebook.dialects.pipeline.run.resolve import Scope, referred, refs
 from cuebook.dialects.pipeline.run.results import Facts, Result
 from cuebook.kernel.effects import Checkpoint
 
@@ -42,6 +42,8 @@ class Progress:
         self._leaving: dict[int, list[str]] = {}
         for name, number in self._needed.items():
             self._leaving.setdefault(number, []).append(name)
+        self._read = {(ref.step, str(ref.path[0])) for step in pipeline.steps for ref in refs(step)}
+        """The fields of results that steps refer to."""
         self._since = 0
 
     def keep(self, step: Step, result: Result) -> None:
@@ -75,9 +77,25 @@ class Progress:
             "last": self.last,
             "undoable": self.undoable,
             "args": changed,
-            "results": {name: msgspec.to_builtins(result.facts) for name, result in results.items()},
+            "results": {name: msgspec.to_builtins(self._kept_facts(name, one)) for name, one in results.items()},
         }
-        return Checkpoint(state, tuple(result.text for result in results.values()))
+        texts = tuple(result.text for result in results.values())
+        scope = self.scope
+        more = {"run": {**scope.run}, "state": {**scope.state}, "previous": {}}
+        more["run"].pop("id", None)
+        for name, result in scope.previous.items():
+            more["previous"][name] = None if result is None else msgspec.to_builtins(result.facts)
+            texts += () if result is None else (result.text,)
+        return Checkpoint({**state, **{name: value for name, value in more.items() if value}}, texts)
+
+    def _kept_facts(self, name: str, result: Result) -> Facts:
+        """The facts of a result, without error output and headers that no step refers to."""
+        if not result.facts.stderr and not result.facts.headers:
+            return result.facts
+        unused: dict[str, Any] = {
+            field: empty for field, empty in (("stderr", ""), ("headers", {})) if (name, field) not in self._read
+        }
+        return msgspec.structs.replace(result.facts, **unused)
 
     def restore(self, state: Any) -> None:
         """Restores the state of a checkpoint."""
@@ -85,5 +103,13 @@ class Progress:
         self.number, self.last = kept["number"], kept["last"]
         self.undoable = list(kept.get("undoable", ()))
         self.scope.args.update(kept["args"])
-        for (name, facts), text in zip(kept["results"].items(), texts, strict=True):
-            self.scope.results[name] = Result(text, msgspec.convert(facts, Facts))
+        self.scope.run.update(kept.get("run", {}))
+        self.scope.state.update(kept.get("state", {}))
+        previous = kept.get("previous", {})
+        self.scope.previous.update(dict.fromkeys(name for name, facts in previous.items() if facts is None))
+        named: list[tuple[dict[str, Any], str, Any]] = [
+            *((self.scope.results, name, facts) for name, facts in kept["results"].items()),
+            *((self.scope.previous, name, facts) for name, facts in previous.items() if facts is not None),
+        ]
+        for (results, name, facts), text in zip(named, texts, strict=True):
+            results[name] = Result(text, msgspec.convert(facts, Facts))

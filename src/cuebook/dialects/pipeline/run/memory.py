@@ -1,0 +1,44 @@
+"""Asks for what a pipeline refers to outside its own steps: the run's date, and what earlier runs left. Keeps values for
+later runs."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from cuebook.dialects.pipeline.model import Pipeline, Step
+from cuebook.dialects.pipeline.run.resolve import Scope, run_refs
+from cuebook.dialects.pipeline.run.results import Facts, Result
+from cuebook.kernel.effects import Now, Program, Recall, Remember
+from cuebook.kernel.outcomes import Moment, Source
+
+EPOCH = datetime(1970, 1, 1)
+"""The beginning of the time that `Now` counts, in UTC."""
+
+
+def recalled(pipeline: Pipeline, scope: Scope) -> Program[None]:
+    """Asks for everything that is not known yet, once for all steps, so that the whole run sees the same."""
+    for ref in dict.fromkeys(run_refs(pipeline.steps)):
+        name = str(ref.path[0])
+        match ref.source:
+            case "run" if name == "date" and "date" not in scope.run:
+                moment: Moment = yield Now()
+                scope.run["date"] = (EPOCH + timedelta(seconds=moment.at)).isoformat()[:10]
+            case "previous" if name not in scope.previous:
+                found = yield Recall("output", name)
+                scope.previous[name] = _result(found)
+            case "state" if name not in scope.state:
+                scope.state[name] = (yield Recall("state", name)).value
+
+
+def _result(found: object) -> Result | None:
+    if isinstance(found, Source):
+        return Result(found.content)
+    return Result(facts=Facts(truncated=True)) if getattr(found, "value", None) else None
+
+
+def kept(step: Step, scope: Scope) -> Program[None]:
+    """Keeps the values of a completed step for later runs."""
+    for name, field in step.state.items():
+        value = scope.field(field)
+        yield Remember(name, value)
+        scope.state[name] = value
