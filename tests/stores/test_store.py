@@ -11,6 +11,7 @@ import pytest
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.errors import (
     AlreadyAnswered,
+    AlreadyVoted,
     Busy,
     CuebookError,
     Fenced,
@@ -926,3 +927,23 @@ async def test_text_may_be_asked_for_whether_or_not_a_store_can_send_it(store: S
     await store.ask_for_text("run")
     await store.ask_for_text("unknown")
     assert [record async for record in store.records("run")] == before
+
+
+async def test_votes_are_counted_until_they_decide(store: Store) -> None:
+    await create(store)
+    asked = wait_row(kind="approval", details={"rule": {"votes": 2}, "digest": "d"})
+    await store.append((await claim(store)).batch(*driven(), opened=[asked]))
+    yes = {"decision": "approve", "digest": "d", "reason": ""}
+    first = await store.vote("w", yes, "bob", 2.0)
+    assert (first.state, first.by, [one["by"] for one in first.answer["votes"]]) == ("open", "", ["bob"])
+    with pytest.raises(AlreadyVoted):
+        await store.vote("w", yes, "bob", 3.0)
+    both = await asyncio.gather(
+        *(store.vote("w", yes, name, 3.0) for name in ("cleo", "dan", "eve")), return_exceptions=True
+    )
+    assert sum(isinstance(one, AlreadyAnswered) for one in both) == 2
+    done = await store.wait("w")
+    assert done.state == "answered"
+    assert len(done.answer["votes"]) == 2
+    assert done.answer["decision"] == "approve"
+    assert [one.id for one in (await store.news("run")).waits if one.state == "answered"] == ["w"]

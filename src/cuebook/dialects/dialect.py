@@ -51,6 +51,8 @@ class Question(msgspec.Struct, frozen=True):
 
     type: QuestionType
     options: tuple[str, ...] = ()
+    schema: dict[str, Any] | None = None
+    """The schema of a form."""
 
 
 class OutlinedStep(msgspec.Struct, frozen=True):

@@ -58,6 +58,7 @@ from cuebook.kernel.ports import (
     Trust,
 )
 from cuebook.kernel.run import RunRow, Settings
+from cuebook.kernel.votes import RULE, Rule, can_be_met
 
 if TYPE_CHECKING:
     from cuebook.gate.offers import Offers
@@ -190,7 +191,7 @@ class Gate:
             from cuebook.gate.offers import offers
 
             found = offers((*actions, *secret), ruling, policies, overrides, self._clock(), why)
-            return self._approval(description, ruling, digest, wanted, why, case, policies, found)
+            return self._approval(effect, description, ruling, digest, wanted, why, case, policies, found)
         return Admitted(
             permits=_Permits(description, policies, overrides, self._clock, approved or permitted),
             secrets=lambda: self._vault.resolve_uses(uses),
@@ -390,6 +391,7 @@ class Gate:
 
     def _approval(
         self,
+        effect: Effect,
         description: Description,
         ruling: Ruling,
         digest: str,
@@ -398,11 +400,14 @@ class Gate:
         case: Case,
         policies: Sequence[Policy],
         found: Offers,
-    ) -> Needed:
+    ) -> Needed | Failed:
         words, purpose = wanted
+        rule = effect.rule if isinstance(effect, Acting) and words else None
         summary = approvals.one_line(self._masked(description.summary))
         parts = self._masked(description.preview)
         terms = _terms(policies)
+        if rule is not None and not can_be_met(_with(rule, terms), case.run.owner):
+            return _unmet(rule, summary, case.run.owner)
         asks = [reason for reason in ruling.reasons if reason.decision == "ask"]
         details = {
             "summary": summary,
@@ -418,6 +423,7 @@ class Gate:
             "offers": [[list(one) for one in patterns] for patterns in found.patterns],
             **({"once_only": found.once_only} if found.once_only else {}),
             **terms.details,
+            **_of_rule(rule),
         }
         prompt = summary  # without a question mark, which could be mistaken for part of a command or a URL
         if words:
@@ -443,6 +449,31 @@ def _terms(policies: Sequence[Policy]) -> _Terms:
     strictest = approvals_of(policies)
     return _Terms(
         strictest.expires_after, strictest.on_expiry, {"different_person": True} if strictest.different_person else {}
+    )
+
+
+def _with(rule: Rule, terms: _Terms) -> Rule:
+    strict = rule.different_person or bool(terms.details)
+    return msgspec.structs.replace(rule, different_person=strict)
+
+
+def _of_rule(rule: Rule | None) -> dict[str, Any]:
+    """The part of an approval's details that says who decides. Only one action is approved then, never more."""
+    if rule is None:
+        return {}
+    made: dict[str, Any] = {RULE: msgspec.to_builtins(rule)}
+    if rule.different_person:
+        made["different_person"] = True
+    if rule.words():
+        made |= {"offers": [], "always": [], "once_only": f"its playbook says who decides ({rule.words()})"}
+    return made
+
+
+def _unmet(rule: Rule, summary: str, owner: str) -> Failed:
+    return Failed(
+        "no_approvers",
+        f"{summary or 'This'}: it can never be approved. It needs {rule.words()}, and {owner} started the run.",
+        fix="List more people in `by`, or have someone else start the run.",
     )
 
 

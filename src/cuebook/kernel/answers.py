@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from cuebook.kernel.effects import AskHuman
 from cuebook.kernel.errors import BadInput
@@ -13,11 +14,21 @@ UNATTENDED = "unattended"
 IN_ADVANCE = "beforehand"
 """The senders of automatic answers."""
 
+FillIn = Callable[[Any, Any], str]
+"""Checks an answer against the schema of its form, and returns it as JSON text; raises `BadInput`."""
+
 _CONFIRMED = {"yes": "yes", "y": "yes", "true": "yes", "no": "no", "n": "no", "false": "no"}
 
 
-def fitting(type: str, options: tuple[str, ...], value: str) -> str:
-    """Returns the answer as the question spells it; raises `BadInput`, which lists the valid answers."""
+def fitting(type: str, options: tuple[str, ...], value: Any, schema: Any = None, fill_in: FillIn | None = None) -> str:
+    """Returns the answer as the question spells it; raises `BadInput`, which lists the valid answers.
+
+    `fill_in` checks the answers to forms.
+    """
+    if type == "form" and fill_in is not None:
+        return fill_in(schema, value)
+    if type == "form" or not isinstance(value, str):
+        raise BadInput("This answer cannot be checked here.", fix="Answer with a string.")
     if type == "confirm":
         said = _CONFIRMED.get(value.strip().lower())
         if said is None:
@@ -33,7 +44,11 @@ def fitting(type: str, options: tuple[str, ...], value: str) -> str:
 
 
 def advance_answer(
-    effect: AskHuman, labels: Iterable[str], settings: Settings, given: Mapping[str, int] | None = None
+    effect: AskHuman,
+    labels: Iterable[str],
+    settings: Settings,
+    given: Mapping[str, int] | None = None,
+    fill_in: FillIn | None = None,
 ) -> Answer | Failed | None:
     """The automatic answer: given in advance for the nearest label, or the default in an unattended run.
 
@@ -45,11 +60,15 @@ def advance_answer(
         if isinstance(value, tuple):
             value = next(iter(value[(given or {}).get(label, 0) :]), None)
         if value is not None:
-            return _checked(effect, value, by, f"The answer given in advance for step {label}", label)
+            return _checked(effect, value, by, f"The answer given in advance for step {label}", label, fill_in)
     if not settings.unattended:
         return None
     if effect.default is not None:
-        return _checked(effect, effect.default, by, f"The default answer to the question '{effect.question[:200]}'")
+        what = f"The default answer to the question '{effect.question[:200]}'"
+        return _checked(effect, effect.default, by, what, fill_in=fill_in)
+    if effect.type == "form":
+        message = f"The run is unattended, and this has no default: {effect.question[:200]}"
+        return Failed("bad_answer", message, fix="Give the answer in advance, or a default.")
     first = effect.options[0] if effect.type == "select" and effect.options else ""
     return Answer("yes" if effect.type == "confirm" else first, by, question=effect.question)
 
@@ -59,8 +78,11 @@ def is_automatic(answer: Answer) -> bool:
     return answer.by in (UNATTENDED, IN_ADVANCE)
 
 
-def _checked(effect: AskHuman, value: str, by: str, what: str, label: str = "") -> Answer | Failed:
+def _checked(
+    effect: AskHuman, value: str, by: str, what: str, label: str = "", fill_in: FillIn | None = None
+) -> Answer | Failed:
     try:
-        return Answer(fitting(effect.type, effect.options, value), by, label, effect.question)
+        said = fitting(effect.type, effect.options, value, effect.schema, fill_in)
+        return Answer(said, by, label, effect.question)
     except BadInput as error:
         return Failed("bad_answer", f"{what} is not valid: {error.message}", error.fix)

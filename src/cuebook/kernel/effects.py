@@ -14,6 +14,7 @@ import msgspec
 
 from cuebook.kernel.context import EMPTY, Context, Text
 from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.votes import Rule
 
 T = TypeVar("T")
 
@@ -90,6 +91,8 @@ class Acting(Effect, frozen=True, kw_only=True):
     secrets: tuple[SecretUse, ...] = ()
     approval: str = ""
     """The question for the approver, regardless of the policy. If empty, the policy decides."""
+    rule: Rule | None = None
+    """Who decides on that approval, and how many of them; None for any approver."""
     preview: dict[str, str] = {}
     """Everything an approver sees in addition to the action, such as the output of earlier steps, by name."""
     attempt_at: str = ""
@@ -364,7 +367,7 @@ class Send(Acting, frozen=True):
 
 # --- people and time ------------------------------------------------------------------------------
 
-QuestionType = Literal["input", "confirm", "select"]
+QuestionType = Literal["input", "confirm", "select", "form"]
 
 
 class AskHuman(Effect, frozen=True):
@@ -376,6 +379,10 @@ class AskHuman(Effect, frozen=True):
     """Seconds; None means the run's setting."""
     label: str = ""
     """The name under which an answer can be given in advance, in addition to the labels of its steps."""
+    schema: dict[str, Any] | None = None
+    """For a form: the JSON Schema that the answer follows. The answer is JSON text."""
+    by: tuple[str, ...] = ()
+    """Who may answer: names, and roles as `role:NAME`; if empty, everyone who may answer questions."""
 
     @property
     def subject(self) -> str:

@@ -68,6 +68,12 @@ class WaitClosed(Refused):
     code = "wait_closed"
 
 
+class AlreadyVoted(Refused):
+    """This person has already voted on it."""
+
+    code = "already_voted"
+
+
 class Leased(Refused):
     """Another assistant has this step."""
 

@@ -13,8 +13,9 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.fold.replay import Recorded
 from cuebook.kernel.journal import Entry, outcome_from
 from cuebook.kernel.run import Budget, Settings, StepRow, WaitRow
+from cuebook.kernel.votes import APPROVE, CHANGES, DENY, RULE, Rule, is_listed, rule_of
 
-Decision = Literal["approve", "deny", "repeat", "stop", "done"]
+Decision = Literal["approve", "deny", "changes", "repeat", "stop", "done"]
 
 ABOUT = {
     "question": "a question",
@@ -29,16 +30,53 @@ ABOUT = {
 }
 
 
-def approval(row: WaitRow, decision: str, reason: str, who: Principal) -> dict[str, Any]:
-    """An approver's answer, bound to the digest of the action that was shown."""
-    if decision not in ("approve", "deny"):
-        raise BadInput(f"'{decision}' is not a valid decision on an approval.", fix="Use approve or deny.")
-    if row.details.get("different_person") and who.name == row.owner:
+def approval(
+    row: WaitRow, decision: str, reason: str, who: Principal, *, to: str = "", by_token: bool = False
+) -> dict[str, Any]:
+    """An approver's answer, bound to the digest of the action that was shown. Every way to decide passes through here."""
+    rule = rule_of(row.details)
+    valid = [APPROVE, DENY, *([CHANGES] if rule.changes else [])]
+    if decision not in valid:
+        raise BadInput(f"'{decision}' is not a valid decision on this approval.", fix=f"Use {' or '.join(valid)}.")
+    check_may_decide(row, who, by_token=by_token)
+    answer = {"decision": decision, "digest": row.details.get("digest", ""), "reason": reason}
+    return {**answer, "to": _sent_back_to(rule, to, reason)} if decision == CHANGES else answer
+
+
+def check_may_decide(row: WaitRow, who: Principal, *, by_token: bool = False) -> None:
+    """Raises `NotAllowed` if the approval's rule does not let this user decide."""
+    rule = rule_of(row.details)
+    if by_token and (rule.by or rule.counts):
+        raise NotAllowed("A token has no name, and this approval says who decides.", fix="Sign in and decide there.")
+    if rule.different_person and who.name == row.owner:
+        source = "playbook" if row.details.get(RULE, {}).get("different_person") else "policy"
         raise NotAllowed(
-            f"{who.name} started this run, and the policy requires someone else to decide.",
+            f"{who.name} started this run, and the {source} requires someone else to decide.",
             fix="Ask another approver.",
         )
-    return {"decision": decision, "digest": row.details.get("digest", ""), "reason": reason}
+    _check_listed(row, rule.by, who, "decide this")
+
+
+def check_may_answer(row: WaitRow, who: Principal, *, by_token: bool = False) -> None:
+    """Raises `NotAllowed` if the question is for others."""
+    by = tuple(row.details.get("by", ()))
+    if by and by_token:
+        raise NotAllowed("A token has no name, and this question says who answers.", fix="Sign in and answer there.")
+    _check_listed(row, by, who, "answer this")
+
+
+def _check_listed(row: WaitRow, by: tuple[str, ...], who: Principal, what: str) -> None:
+    if not is_listed(by, who.name, who.roles):
+        raise NotAllowed(f"{who.name} may not {what}: it is for {', '.join(by)}.", fix=f"Ask one of them: {row.id}.")
+
+
+def _sent_back_to(rule: Rule, to: str, reason: str) -> str:
+    """The step to which a request for changes sends the run back."""
+    if not reason.strip():
+        raise BadInput("A request for changes needs feedback.", fix="Say what to change, as the reason.")
+    if to and to not in rule.changes:
+        raise BadInput(f"It cannot be sent back to step '{to}'.", fix=f"Use one of: {', '.join(rule.changes)}.")
+    return to or rule.changes[0]
 
 
 def decided(row: WaitRow) -> str:

@@ -23,6 +23,7 @@ from cuebook.kernel.fold.replay import Recorded
 from cuebook.kernel.journal import Entry, Verdict, without_void
 from cuebook.kernel.ports import Fate, Gate
 from cuebook.kernel.run import RunRow, Settings, StepRow, WaitRow
+from cuebook.kernel.short_ids import is_mistyped, normal
 from cuebook.service import lasting_approvals
 from cuebook.service.admin import Administration, Today
 from cuebook.service.decisions import typed_changes
@@ -239,6 +240,7 @@ class Queries(Administration):
         """Finds a wait by its resume token, its id or a prefix of its id. Open waits take precedence over decided
         waits."""
         who.require("viewer", "view runs")
+        name = name if "." in normal(name) else normal(name)  # a token has a dot
         wait = self.tokens.wait_of(name)
         try:
             row = await self._store.wait(wait)
@@ -247,6 +249,11 @@ class Queries(Administration):
                 raise
             named = [one for one in await self._store.waits_called(who.tenant, wait) if one.kind in FOR_PEOPLE]
             alike = [one for one in named if one.state == "open"] or named
+            if not alike and is_mistyped(wait):
+                fix = "Copy it again; `cuebook inbox` lists the open waits."
+                raise NotFound(
+                    f"The id {wait} was mistyped: its last character does not match the others.", fix=fix
+                ) from None
             if not alike:
                 raise
             if len(alike) > 1:

@@ -19,6 +19,7 @@ import msgspec
 from cuebook.config.settings import Rate
 from cuebook.dialects.dialect import Document
 from cuebook.dialects.playbook import Accepted, Playbook
+from cuebook.formats.forms import filled_in
 from cuebook.gate.limits import Ceilings
 from cuebook.gate.policy import Policy, Preset
 from cuebook.gate.roles import NotAllowed, Principal, check_may_cancel
@@ -45,12 +46,14 @@ from cuebook.kernel.journal import without_void
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Gate, KeptRecord, Performer, Redactor, Store
 from cuebook.kernel.run import WORKTREE, RunRow, Settings, Signal, WaitRow
+from cuebook.kernel.votes import rule_of
 from cuebook.service import worker
 from cuebook.service.admin import Today, no_policy
 from cuebook.service.decisions import (
     ABOUT,
     Decision,
     approval,
+    check_may_answer,
     check_promise,
     checked_outcome,
     checked_settings,
@@ -128,6 +131,7 @@ class Service(Queries):
             redactor=redactor,
             watches=watches,
             prepare=self._prepare,
+            fill_in=filled_in,
             **engine,
         )
         super().__init__(made, today, Tokens(key_file, signing_key))
@@ -388,16 +392,19 @@ class Service(Queries):
 
     # --- decisions by users ---
 
-    async def answer(self, wait: str, value: str, who: Principal = Principal(), *, token: str | None = None) -> WaitRow:
-        """Answers a question, once. An invalid value leaves it open."""
+    async def answer(self, wait: str, value: Any, who: Principal = Principal(), *, token: str | None = None) -> WaitRow:
+        """Answers a question, once. An invalid value leaves it open. The answer to a form is JSON text, or a value."""
         row = await self._wait(wait, token, who)
         if token is None:
             who.require("runner", "answer questions")
+        if row.kind == "question":
+            check_may_answer(row, who, by_token=token is not None)
         if row.kind != "question":
             raise BadInput(f"{row.id} is not a question: it is about {ABOUT[row.kind]}.", fix=how_to(row))
         await self._learn_run(await self._store.run(row.run))
         self._check_secrets({"answer": value}, "value", "answered")
-        return await self._complete(row, {"value": fitting(row.type, row.options, value)}, who)
+        said = fitting(row.type, row.options, value, row.details.get("schema"), filled_in)
+        return await self._complete(row, {"value": said}, who)
 
     async def resume(
         self,
@@ -441,9 +448,12 @@ class Service(Queries):
         settings: Mapping[str, Any] | None = None,
         lasts: Lasts = "once",
         offer: int = 1,
+        to: str = "",
         token: str | None = None,
     ) -> WaitRow:
-        """Decides on an approval or an effect in doubt, once.
+        """Decides on an approval or an effect in doubt, once. If an approval needs several votes, this is one of them.
+
+        `changes` sends the run back to the step `to`, with the reason as feedback, where the approval allows it.
 
         An approval may last for the run or for all runs (`lasts`): it then also allows what `offer` is the number of, among
         the offers shown with it. `done` needs the outcome of the effect. Changed settings apply from now on and require the
@@ -456,7 +466,7 @@ class Service(Queries):
             raise NotAllowed("A token decides once; only an approver can allow more.", fix="Sign in as an approver.")
         changed = await self._settings_with(row, settings, who)
         if row.kind == "approval":
-            answered = approval(row, decision, reason, who)
+            answered = approval(row, decision, reason, who, to=to, by_token=token is not None)
             allowed, kept = lasting(row, decision, lasts, offer, who, self._engine.clock())
             return await self._complete(row, {**answered, **allowed, **changed}, who, kept)
         if lasts != "once":
@@ -661,8 +671,12 @@ class Service(Queries):
     ) -> WaitRow:
         await self._learn_run(await self._store.run(row.run))
         kept = self._engine.redactor.value({**answer, "through": who.through} if who.through else answer)
+        now = self._engine.clock()
         try:
-            done = await self._store.complete_wait(row.id, kept, who.name, self._engine.clock(), keep)
+            if row.kind == "approval" and rule_of(row.details).counts:
+                done = await self._store.vote(row.id, kept, who.name, now)
+            else:
+                done = await self._store.complete_wait(row.id, kept, who.name, now, keep)
         except (AlreadyAnswered, WaitClosed) as late:
             run = await self._store.run(row.run)
             onward = self._next(run) if isinstance(late, WaitClosed) and run.status in ENDED else ""

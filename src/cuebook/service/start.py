@@ -14,6 +14,7 @@ from cuebook.dialects.dialect import Demand, Dialect, OutlinedStep
 from cuebook.dialects.findings import InvalidPlaybook, Problem
 from cuebook.dialects.options import COMMON, RUN_ID, STRICT, chosen, with_options
 from cuebook.dialects.playbook import Playbook
+from cuebook.formats.forms import filled_in
 from cuebook.gate.limits import Ceilings
 from cuebook.gate.policy import Policy
 from cuebook.gate.roles import Principal
@@ -158,7 +159,7 @@ def check_answers(answers: Mapping[str, str | tuple[str, ...]], outline: Sequenc
 def _check_answer(label: str, value: str, step: OutlinedStep) -> None:
     assert step.question is not None
     try:
-        fitting(step.question.type, step.question.options, value)
+        fitting(step.question.type, step.question.options, value, step.question.schema, filled_in)
     except BadInput as error:
         if label == step.label:
             raise BadInput(f"The answer for step {label}: {error.message}", fix=error.fix) from None

@@ -16,6 +16,7 @@ from cuebook.kernel.events import ENDED, UNDER_WAY, TextChunk, TextReset
 from cuebook.kernel.journal import GENESIS, ROOT, Record, plain, same_line
 from cuebook.kernel.ports import Batch, Claim, Fate, KeptRecord, News, Notice, RunCopy, Whole
 from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow, copy_row
+from cuebook.kernel.votes import counted
 from cuebook.stores.leases import Holder, Leases, new_slot
 from cuebook.stores.refusals import (
     ALIKE,
@@ -169,6 +170,15 @@ class MemoryStore:
         for one in keep:
             self._kept[one.tenant, one.kind, one.name] = plain(one.body)
         self._run(row.run).news = True
+        return copy.deepcopy(row)
+
+    async def vote(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
+        row = self._open_wait(wait, now)
+        decided, kept = counted(row.details, row.owner, row.answer, plain(answer), by, now)
+        row.answer = kept
+        if decided:
+            row.state, row.by = "answered", by
+            self._run(row.run).news = True
         return copy.deepcopy(row)
 
     async def lease_wait(self, wait: str, lease: Lease, now: float) -> WaitRow:

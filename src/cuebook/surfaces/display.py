@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from cuebook.formats import words
+from cuebook.formats.forms import Field, fields_of
 from cuebook.gate.policy import Override
 from cuebook.kernel.effects import RunCommand, SendHttp
 from cuebook.kernel.engine.budget import money_words
@@ -136,8 +137,17 @@ def choices_of(wait: WaitRow) -> str:
     """The possible answers to a question, for people; empty if any text will do."""
     options = wait.options if wait.type == "select" else ("yes", "no") if wait.type == "confirm" else ()
     parts = [", ".join(options)] if options else []
+    parts += [f"JSON with {', '.join(_field_words(one) for one in fields_of(wait.details.get('schema')))}"] * (
+        wait.type == "form" and bool(fields_of(wait.details.get("schema")))
+    )
     parts += [f"default {wait.default!r}"] if wait.default is not None else []
     return "; ".join(parts)
+
+
+def _field_words(field: Field) -> str:
+    """A field of a form, in words."""
+    kind = "|".join(field.options) if field.options else field.kind
+    return f"{field.name or 'value'} ({kind}{'' if field.required else ', optional'})"
 
 
 def asked_again(details: Mapping[str, Any]) -> str:

@@ -24,11 +24,12 @@ from cuebook.kernel.events import Performed, RunStarted, StepStarted, WaitOpened
 from cuebook.kernel.journal import without_void
 from cuebook.kernel.outcomes import Answer
 from cuebook.kernel.run import RunRow, Settings, WaitRow
+from cuebook.kernel.votes import ROLE, rule_of, votes_of
 from cuebook.performers.files.neighbours import instead_of, reader
 from cuebook.performers.models import DEFAULT
 from cuebook.performers.models.model import Model
 from cuebook.performers.models.recorded import RecordedModel
-from cuebook.service.service import Service
+from cuebook.service.service import Principal, Service
 from cuebook.stores.memory import MemoryStore
 from cuebook.testing.cases import Case, cases_in
 from cuebook.testing.expectations import Mismatch, Outcome, compare
@@ -282,8 +283,8 @@ class _Acting:
             return True
         if wait.kind == "approval" and self._approvals.get(step):
             said, _, reason = self._approvals[step].pop(0).partition(" ")
-            decision: Literal["approve", "deny"] = "approve" if said == "approve" else "deny"
-            await self._service.decide(wait.id, decision, reason=reason.strip())
+            decision: Literal["approve", "deny", "changes"] = said if said in ("approve", "changes") else "deny"  # type: ignore[assignment]
+            await self._service.decide(wait.id, decision, self._voter(wait), reason=reason.strip())
             return True
         if wait.kind == "breakpoint" and step in self._overrides:
             await self._service.resume(wait.run, overrides=self._overrides[step])
@@ -297,6 +298,15 @@ class _Acting:
             except BadInput as refused:
                 self.refused.append((step, str(refused)))
         return False
+
+    def _voter(self, wait: WaitRow) -> Principal:
+        """Someone who may decide: the next of the named people, or someone else if the approval demands that."""
+        rule, voted = rule_of(wait.details), {vote["by"] for vote in votes_of(wait.answer)}
+        named = [one for one in rule.by if not one.startswith(ROLE) and one != wait.owner]
+        if not (rule.by or rule.counts or rule.different_person):
+            return Principal()
+        others = [*named, *(f"approver{number}" for number in range(1, rule.votes + rule.denials + 1))]
+        return Principal(next(one for one in others if one not in voted))
 
     def _around(self, step: str) -> str:
         """The step that a sub-step belongs to, or the group of a step: its answers apply to both."""

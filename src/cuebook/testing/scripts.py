@@ -22,6 +22,7 @@ from cuebook.kernel.engine.approval import UNGUARDED
 from cuebook.kernel.outcomes import CommandResult, Failed, HttpResponse
 from cuebook.kernel.ports import Admitted, Call, Case, Needed, Trust
 from cuebook.kernel.run import RunRow
+from cuebook.kernel.votes import RULE
 from cuebook.performers.commands import CommandPerformer
 from cuebook.performers.http.performer import HttpPerformer
 from cuebook.testing.reader import CaseReader
@@ -120,11 +121,12 @@ def _number(reader: CaseReader, node: Value, what: str) -> int:
 
 
 def decisions_said(reader: CaseReader, node: Value) -> tuple[str, ...]:
-    """Decisions: `approve` or `deny`, optionally with a reason."""
+    """Decisions: `approve`, `deny` or `changes`, optionally with a reason."""
     said = reader.texts(node, "a decision")
     for one in said:
-        if one.split(None, 1)[:1] not in (["approve"], ["deny"]):
-            reader.wrong(node.line, f"'{one}' is not a decision.", "Write approve or deny, optionally with a reason.")
+        if one.split(None, 1)[:1] not in (["approve"], ["deny"], ["changes"]):
+            fix = "Write approve, deny or changes, optionally with a reason."
+            reader.wrong(node.line, f"'{one}' is not a decision.", fix)
     return said
 
 
@@ -199,7 +201,8 @@ class AskingGate:
         if digest in case.granted:
             return msgspec.structs.replace(UNGUARDED, ruling={"decision": "ask", "rules": [], "approved": digest})
         purpose = effect.purpose if isinstance(effect, AskApproval) else "step"
-        return Needed(effect.approval, digest, {"preview": effect.preview, "purpose": purpose})
+        rule = {} if effect.rule is None else {RULE: msgspec.to_builtins(effect.rule)}
+        return Needed(effect.approval, digest, {"preview": effect.preview, "purpose": purpose, **rule})
 
     async def learn(
         self, declared: Iterable[SecretNeed], used: Iterable[SecretNeed], run: RunRow, policy: str | None

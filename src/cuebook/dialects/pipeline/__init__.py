@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from os.path import splitext
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cuebook.dialects.dialect import Demand, Dialect, Named, Surroundings
+from cuebook.dialects.dialect import Demand, Dialect, Named, OutlinedStep, Surroundings
 from cuebook.dialects.findings import Codes, Finding, Problem
 from cuebook.dialects.options import Option
 from cuebook.dialects.presentation.notes import Note
@@ -112,6 +112,11 @@ class Pipelines(Dialect):
         from cuebook.dialects.pipeline.describe import only_reads
 
         return all(only_reads(step, confined=confined) for step in document.steps)
+
+    def outline(self, document: Pipeline) -> tuple[OutlinedStep, ...]:
+        from cuebook.dialects.pipeline.describe import outlined
+
+        return outlined(document)
 
     def summary(self, document: Pipeline) -> Summary:
         from cuebook.dialects.pipeline.describe import summary

@@ -42,6 +42,7 @@ ERRORS = {
     "BAD_HOST": "An entry of network is not a host.",
     "BAD_PATH": "An entry of reads is not a path that a command can be given to read.",
     "BAD_LLM": "A step that calls a model lacks a required field.",
+    "BAD_INPUT_STEP": "The question of an input step contradicts itself.",
     "UNKNOWN_TOOL": "A model is allowed a tool that does not exist.",
     "BAD_POSTCONDITION": "A postcondition cannot be checked.",
     "INVALID_OUTPUT_SCHEMA": "The schema of an output is not a supported JSON Schema.",

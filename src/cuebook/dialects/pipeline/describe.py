@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-from cuebook.dialects.pipeline.model import Cli, Http, Llm, Mcp, Pipeline, Secret, Step
+from cuebook.dialects.dialect import OutlinedStep
+from cuebook.dialects.dialect import Question as Asked
+from cuebook.dialects.pipeline.model import Cli, Http, Llm, Mcp, Pipeline, Question, Secret, Step
 from cuebook.dialects.pipeline.parse.references import as_written
 from cuebook.dialects.presentation.summary import Need, Row, Summary, listed, model_needs
 from cuebook.formats.words import short
@@ -43,6 +45,17 @@ def _hosts(pipeline: Pipeline) -> list[str]:
     return list(dict.fromkeys([*pipeline.allowed_domains, *(host for step in pipeline.steps for host in step.network)]))
 
 
+def outlined(pipeline: Pipeline) -> tuple[OutlinedStep, ...]:
+    """The steps, with the questions that they ask."""
+    return tuple(OutlinedStep(step.id, step.name or step.id, question=_asked(step)) for step in pipeline.steps)
+
+
+def _asked(step: Step) -> Asked | None:
+    if not isinstance(step.action, Question):
+        return None
+    return Asked("input") if step.action.schema is None else Asked("form", schema=step.action.schema)
+
+
 def _row(step: Step) -> Row:
     name = f" ({step.name})" if step.name else ""
     words = f"{step.id}{name}: {short(doing(step))}{'; asks first' if step.approval else ''}"
@@ -65,6 +78,9 @@ def _needs(pipeline: Pipeline) -> Iterator[Need]:
     yield from model_needs((one.name for one in pipeline.models), needs_model=pipeline.needs_model)
     for step in pipeline.steps:
         yield from _needs_of(step)
+    questions = sum(isinstance(step.action, Question) for step in pipeline.steps)
+    if questions:
+        yield Need("you", "answer a question" if questions == 1 else f"answer {questions} questions")
     approvals = sum(step.approval for step in pipeline.steps)
     if approvals:
         yield Need("you", "approve a step" if approvals == 1 else f"approve {approvals} steps")
@@ -101,6 +117,8 @@ def doing(step: Step) -> str:
             return f"mcp {tool}"
         case Llm(model=model):
             return f"llm {model}"
+        case Question(text=text):
+            return f"asks: {as_written(text)}"
 
 
 def _token(text: str) -> str:
@@ -133,5 +151,7 @@ def only_reads(step: Step, *, confined: bool) -> bool:
             return method in ("GET", "HEAD")
         case Llm(tools=tools):
             return not tools
+        case Question():
+            return True
         case _:
             return False

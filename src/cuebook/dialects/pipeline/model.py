@@ -12,7 +12,7 @@ from cuebook.dialects.findings import Problem
 from cuebook.kernel.events import PlannedStep
 from cuebook.kernel.tool_names import READING
 
-Namespace = Literal["cli", "http", "mcp", "llm"]
+Namespace = Literal["cli", "http", "mcp", "llm", "input"]
 
 ArgType = Literal["string", "number", "integer", "boolean", "object", "array"]
 
@@ -134,7 +134,22 @@ class Llm(msgspec.Struct, frozen=True, tag="llm"):
     """How often a reply that breaks the contract is sent back for repair, without tools."""
 
 
-Action = Cli | Http | Mcp | Llm
+class Question(msgspec.Struct, frozen=True, tag="input"):
+    """A question to a person, whose answer is the step's output."""
+
+    text: Words
+    schema: dict[str, Any] | None = None
+    """The JSON Schema of the answer; None for any text."""
+    default: str | None = None
+    """The default answer, as JSON text if there is a schema."""
+    by: tuple[str, ...] = ()
+    """Who may answer: names, and roles as `role:NAME`."""
+    expires: float | None = None
+    """Seconds."""
+    line: int = 0
+
+
+Action = Cli | Http | Mcp | Llm | Question
 
 
 # --- contracts ------------------------------------------------------------------------------------------------
@@ -252,6 +267,8 @@ class Step(msgspec.Struct, frozen=True):
                 return "mcp"
             case Llm():
                 return "llm"
+            case Question():
+                return "input"
 
     @property
     def reads_only(self) -> bool:
@@ -260,6 +277,8 @@ class Step(msgspec.Struct, frozen=True):
         match self.action:
             case Llm(tools=tools):
                 return READING.issuperset(tools)
+            case Question():
+                return True
             case Http(method=method) if self.effect is None:
                 return method in ("GET", "HEAD", "OPTIONS")
             case _:

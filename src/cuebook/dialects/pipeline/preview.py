@@ -17,6 +17,7 @@ from cuebook.dialects.pipeline.model import (
     Function,
     Llm,
     Pipeline,
+    Question,
     Ref,
     RunRef,
     Secret,
@@ -27,15 +28,19 @@ from cuebook.dialects.pipeline.model import (
 from cuebook.dialects.pipeline.parse.references import as_written
 from cuebook.dialects.pipeline.run.action import Acted, Given, acting, prompt
 from cuebook.dialects.pipeline.run.llm import prompt_of
+from cuebook.dialects.pipeline.run.questions import question
 from cuebook.dialects.pipeline.run.resolve import Scope
-from cuebook.dialects.presentation.preview import Act, Limits, Open, Preview, declared_inputs
+from cuebook.dialects.presentation.preview import Act, Limits, Open, Preview, declared_inputs, question_details
 from cuebook.dialects.presentation.preview import Step as ShownStep
-from cuebook.kernel.effects import Acting, AskModel, CallTool, SendHttp
+from cuebook.kernel.effects import Acting, AskHuman, AskModel, CallTool, SendHttp
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.run import Settings
 
 T = TypeVar("T")
+
+Previewed = Acted | AskModel | AskHuman
+"""What a step would do."""
 
 _UNSHOWN = ("is", "approval", "witnessed", "reads_only", "secrets", "timeout")
 """Fields of an effect that the JSON contains elsewhere or omits."""
@@ -107,8 +112,8 @@ def _step(step: Step, act: Act) -> ShownStep:
 
 def _act(step: Step, scope: Scope, placed: Given) -> Act:
     shown, probed = _StandIns(scope.args, _as_written), _StandIns(scope.args, _plain_word)
-    effect: Acted | AskModel | None = None
-    probe: Acted | AskModel | None = None
+    effect: Previewed | None = None
+    probe: Previewed | None = None
     problem = ""
     try:
         effect = _effect(shown.step(step), scope, placed)
@@ -163,24 +168,28 @@ def _lacks(step: Step) -> tuple[str, ...]:
     return tuple(name for name, value in declared.items() if not value)
 
 
-def _action(effect: Acted | AskModel | None) -> dict[str, Any] | None:
+def _action(effect: Previewed | None) -> dict[str, Any] | None:
     """The effect as it would be performed, with the handles of secrets."""
     if effect is None:
         return None
     if isinstance(effect, AskModel):
         return {"model": effect.model, "prompt": effect.prompt}
+    if isinstance(effect, AskHuman):
+        return question_details(effect)
     made = msgspec.to_builtins(effect, enc_hook=str)
     return {name: value for name, value in made.items() if name not in _UNSHOWN}
 
 
-def _probe(effect: Acted | AskModel, stand_ins: Iterable[str]) -> Acted | AskModel:
+def _probe(effect: Previewed, stand_ins: Iterable[str]) -> Previewed:
     """Adds a scheme to a URL whose beginning is unknown, so the gate can decide on it."""
     if isinstance(effect, SendHttp) and any(map(effect.url.startswith, stand_ins)):
         return msgspec.structs.replace(effect, url=f"https://{effect.url}")
     return effect
 
 
-def _effect(step: Step, scope: Scope, given: Given) -> Acted | AskModel:
+def _effect(step: Step, scope: Scope, given: Given) -> Previewed:
+    if isinstance(step.action, Question):
+        return question(step, step.action, scope)
     if isinstance(step.action, Llm):
         model = None if step.action.model == DEFAULT_MODEL else step.action.model
         return AskModel(prompt_of(step, step.action, scope), model=model)

@@ -10,12 +10,15 @@ from collections.abc import Awaitable
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cuebook.kernel.effects import AskApproval, Effect
+import msgspec
+
+from cuebook.kernel.effects import Acting, AskApproval, Effect
 from cuebook.kernel.errors import CuebookError, Elsewhere, StoreError
 from cuebook.kernel.events import WaitClosed
 from cuebook.kernel.journal import Key
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Action, Admitted, Case, Needed
+from cuebook.kernel.votes import APPROVE, CHANGES, DENY, RULE
 
 if TYPE_CHECKING:
     from cuebook.kernel.engine.driver import Driver, Line
@@ -26,7 +29,8 @@ CANCELLED = Failed("cancelled", "Cancelled.")
 CUT_OFF = Failed("cancelled", "Cancelled while it was under way.", details={"in_doubt": True})
 """The failure of a cancelled effect that may have happened anyway."""
 
-APPROVE, DENY = "approve", "deny"
+REQUESTED = "changes_requested"
+"""Failure code of an effect whose approver asked for changes first. Only effects that allow it can fail with it."""
 
 
 def _everything(action: Action) -> Failed | None:
@@ -72,14 +76,14 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
             "approval",
             ruling.prompt,
             purpose=purpose,
-            options=(APPROVE, DENY),
+            options=_decisions(effect),
             expires_after=None if held else ruling.expires_after,
             details=details,
             whole=ruling.whole,
         )
         if closed.how == "answered":
             if closed.answer.get("decision") != APPROVE:
-                return _denied(closed)
+                return _refused(closed)
             digest = str(closed.answer.get("digest", ""))
             granted |= {digest}
             if ruling.trust is not None and digest == ruling.digest:
@@ -106,7 +110,7 @@ def _refused_before(driver: Driver, key: Key) -> Failed | None:
             return None
         closed = driver.waits.decided(key, f"approval:{asked}")
         if closed is not None and closed.how == "answered" and closed.answer.get("decision") != APPROVE:
-            return _denied(closed)
+            return _refused(closed)
         if closed is not None and closed.how == "expired":
             outcome = _expired(opened.details.get("on_expiry"))
             if outcome is not None:
@@ -133,13 +137,15 @@ def _granted_before(driver: Driver, key: Key) -> frozenset[str]:
 
 async def _asked_for(driver: Driver, line: Line, key: Key, effect: AskApproval) -> Admitted | Failed:
     """The approval that an effect itself asks for. Without a gate it has neither approver roles nor an expiry."""
-    details = {"preview": effect.preview, "purpose": effect.purpose, "requester": driver.row.owner}
+    details: dict[str, Any] = {"preview": effect.preview, "purpose": effect.purpose, "requester": driver.row.owner}
+    if effect.rule is not None:
+        details[RULE] = msgspec.to_builtins(effect.rule)
     closed = await driver.waits.wait(
-        line, key, "approval", effect.approval, purpose="approval:1", options=(APPROVE, DENY), details=details
+        line, key, "approval", effect.approval, purpose="approval:1", options=_decisions(effect), details=details
     )
     if closed.how != "answered":
         return CANCELLED
-    return UNGUARDED if closed.answer.get("decision") == APPROVE else _denied(closed)
+    return UNGUARDED if closed.answer.get("decision") == APPROVE else _refused(closed)
 
 
 def _changed(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
@@ -172,8 +178,17 @@ async def _examined(driver: Driver, line: Line, effect: Effect, case: Case) -> A
         return Failed("gate_error", f"'{effect.fingerprint}' could not be checked: {type(error).__name__}: {error}")
 
 
-def _denied(closed: WaitClosed) -> Failed:
+def _decisions(effect: Effect) -> tuple[str, ...]:
+    rule = effect.rule if isinstance(effect, Acting) else None
+    return (APPROVE, DENY, *((CHANGES,) if rule is not None and rule.changes else ()))
+
+
+def _refused(closed: WaitClosed) -> Failed:
+    """The failure of an effect that was not approved."""
     reason = str(closed.answer.get("reason", "")).strip()
+    if closed.answer.get("decision") == CHANGES:
+        asked = {"feedback": reason, "by": closed.by, "to": str(closed.answer.get("to", ""))}
+        return Failed(REQUESTED, f"{closed.by or 'Someone'} asked for changes: {reason}", details={"changes": asked})
     return Failed("denied", f"{closed.by or 'Someone'} denied it{f': {reason}' if reason else '.'}")
 
 

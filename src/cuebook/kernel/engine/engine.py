@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from cuebook.kernel import boot_clock
+from cuebook.kernel.answers import FillIn
 from cuebook.kernel.capabilities import Offer, moved
 from cuebook.kernel.context import Text, digest_of
 from cuebook.kernel.effects import AskModel, Effect, Program
@@ -133,8 +134,11 @@ class Engine:
         listen_every: float = 0.2,
         offer: Offer | None = None,
         machine: str = "",
+        fill_in: FillIn | None = None,
     ) -> None:
-        """Without an offer, this process is assumed to be able to do everything. `machine` is its name in journals."""
+        """Without an offer, this process is assumed to be able to do everything. `machine` is its name in journals.
+        `fill_in` checks answers to forms that are given in advance.
+        """
         self.store = store
         self.codec = Codec(store.text)
         self.programs = programs
@@ -150,6 +154,7 @@ class Engine:
         self.clock = clock
         self.offer = offer
         self.machine = machine
+        self.fill_in = fill_in
         self._hands_over = offer is not None and store.shared
         self.driver = f"d{secrets.token_hex(8)}"
         self._watches = {} if watches is None else watches

@@ -33,7 +33,7 @@ from cuebook.kernel.effects import (
     Wait,
 )
 from cuebook.kernel.engine import in_doubt
-from cuebook.kernel.engine.approval import CANCELLED, CutShort, admit, interruptibly
+from cuebook.kernel.engine.approval import CANCELLED, REQUESTED, CutShort, admit, interruptibly
 from cuebook.kernel.engine.budget import NO_BUDGET, Over, cut_by_budget, out_of_time, over_budget, spent, within_budget
 from cuebook.kernel.engine.descriptors import NoDescriptors, exhausted, lacks_descriptors, pauses
 from cuebook.kernel.engine.reply_stream import ReplyStream
@@ -111,7 +111,7 @@ async def _ask_human(driver: Driver, line: Line, key: Key, effect: AskHuman) -> 
     labels = (effect.label, *(frame.label for frame in reversed(line.cursor.frames)))
     given = await driver.answers_given()
     opened = (key, "question") in driver.recorded.opened
-    answer = None if opened else advance_answer(effect, labels, driver.settings, given)
+    answer = None if opened else advance_answer(effect, labels, driver.settings, given, driver.engine.fill_in)
     if answer is not None:
         if isinstance(answer, Answer):
             given[answer.given_for] += 1
@@ -126,10 +126,16 @@ async def _ask_human(driver: Driver, line: Line, key: Key, effect: AskHuman) -> 
         options=effect.options,
         default=effect.default,
         expires_after=expiry,
+        details=_of_question(effect),
     )
     if closed.how == "answered":
         return await driver.record(key, effect.fingerprint, Answer(str(closed.answer.get("value", "")), closed.by))
     return await driver.record(key, effect.fingerprint, unanswered(closed.how, "question"))
+
+
+def _of_question(effect: AskHuman) -> dict[str, Any]:
+    """The details of a question: the schema of its form, and who may answer."""
+    return {**({"schema": effect.schema} if effect.schema else {}), **({"by": list(effect.by)} if effect.by else {})}
 
 
 async def _ask_approval(driver: Driver, line: Line, key: Key, effect: AskApproval) -> Acted:
@@ -548,7 +554,7 @@ def _quoted(label: str) -> str:
     return label if label.isascii() and label.isalnum() else quote(label, safe="")
 
 
-_RESERVED = ("cancelled", "expired", "in_doubt", "denied", SUPERSEDED)
+_RESERVED = ("cancelled", "expired", "in_doubt", "denied", SUPERSEDED, REQUESTED)
 """Failure codes reserved for the engine, because they decide how a run ends."""
 
 

@@ -6,7 +6,6 @@ It opens waits, parks branches on them, and wakes the branches that have news. T
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import count
@@ -19,6 +18,7 @@ from cuebook.kernel.events import STATUS_OF_WAIT, RunStatus, WaitClosed, WaitKin
 from cuebook.kernel.journal import ROOT, Key, Place
 from cuebook.kernel.ports import Claim, News
 from cuebook.kernel.run import Signal, WaitRow, overrides_in
+from cuebook.kernel.short_ids import new_wait_id
 
 if TYPE_CHECKING:
     from cuebook.kernel.engine.driver import Driver, Line
@@ -97,7 +97,7 @@ class Waits:
                 parts = msgspec.json.encode(masked(dict(whole)))
                 details = {**details, WHOLE: driver.writer.keep_text(parts.decode())}
             row = WaitRow(
-                id=f"w{secrets.token_hex(8)}",
+                id=new_wait_id(),
                 run=driver.run_id,
                 tenant=driver.row.tenant,
                 owner=driver.row.owner,

@@ -30,6 +30,7 @@ from cuebook.kernel.fold.state import RunState, before_first_record
 from cuebook.kernel.journal import PURGED, Entry, Record, Verdict, blocks_in, same_line, time_of, without_void
 from cuebook.kernel.ports import Whole
 from cuebook.kernel.run import RunRow, StepRow, WaitRow
+from cuebook.kernel.votes import VOTES
 
 Load = Callable[[str], str]
 """Returns a text by its digest; raises `NotFound` if it no longer exists."""
@@ -308,7 +309,12 @@ def _wait_differences(wait: WaitRow, entry: Entry, closed: WaitClosed | None, ov
         yield f"{name} has a step or time that differs from the journal"
     if (wait.state == "closed") != over:
         yield f"{name} is {wait.state}, but according to the journal it is {'over' if over else 'not over'}"
-    if closed is not None and (wait.answer or wait.by) and (wait.answer, wait.by) != (closed.answer, closed.by):
+    shown = wait.answer
+    if (
+        closed is not None and closed.how != "answered" and VOTES not in closed.answer
+    ):  # it ended before they decided it
+        shown = {name: value for name, value in shown.items() if name != VOTES}
+    if closed is not None and (shown or wait.by) and (shown, wait.by) != (closed.answer, closed.by):
         yield f"{name} shows a decision that differs from the journal"
 
 

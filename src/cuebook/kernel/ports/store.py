@@ -194,6 +194,11 @@ class Store(Protocol):
         under this claim by the same user.
         """
 
+    async def vote(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
+        """Adds a vote to an approval that needs several, as `votes.counted` does, and completes it if that decides it. Raises
+        `AlreadyVoted`, and what `complete_wait` raises.
+        """
+
     async def lease_wait(self, wait: str, lease: Lease, now: float) -> WaitRow:
         """Leases an open wait, renews a lease with the same claim, or takes over one that has ended; refusals are added to
         earlier ones. Raises `Leased` if someone else has it, and what `complete_wait` raises.

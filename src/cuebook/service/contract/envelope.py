@@ -27,6 +27,7 @@ from cuebook.kernel.errors import (
 from cuebook.kernel.events import WAITING
 from cuebook.kernel.journal import step_at
 from cuebook.kernel.run import StepRow, WaitRow
+from cuebook.kernel.short_ids import short_id
 from cuebook.service.rate_limit import TooManyRuns
 from cuebook.service.runs.views import RunView
 
@@ -35,9 +36,6 @@ Envelope = dict[str, Any]
 MOST_ITEMS = 100
 MOST_BYTES = 32_768
 """Limits on the total size of the earlier outputs that an approval shows."""
-SHORT = 7
-"""Length of the short id of a wait, for places such as a chat."""
-
 _CORE: dict[str, tuple[str, ...]] = {
     "ok": (),
     "status": (),
@@ -117,7 +115,7 @@ class EnvelopeWriter:
         made: dict[str, Any] = {"prompt": wait.prompt, "items": items, "resumeToken": self._resume_token(wait.id)}
         extra = {
             "approvalId": wait.id,
-            "shortId": wait.id[:SHORT],
+            "shortId": short_id(wait.id),
             "kind": kind_of(wait),
             "stepId": step_at(wait.place),
             "preview": preview,

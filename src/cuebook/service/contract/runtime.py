@@ -17,6 +17,7 @@ import msgspec
 
 from cuebook.dialects.playbook import Playbook
 from cuebook.dialects.playbook import read as read_playbook
+from cuebook.formats.forms import filled_in
 from cuebook.gate.roles import Principal
 from cuebook.kernel.answers import fitting
 from cuebook.kernel.errors import (
@@ -316,12 +317,16 @@ def _answer(wait: WaitRow, asked: Resume) -> str:
     return said
 
 
+def _fitting(row: WaitRow, asked: Resume) -> str:
+    return fitting(row.type, row.options, _answer(row, asked), row.details.get("schema"), filled_in)
+
+
 def _said(row: WaitRow, asked: Resume) -> bool:
     """Whether a request repeats the earlier decision."""
     match row.kind:
         case "approval" | "in_doubt":
             return decided(row) == _DECISIONS[row.kind][asked.approve]
         case "question":
-            return bool(row.answer.get("value") == fitting(row.type, row.options, _answer(row, asked)))
+            return bool(row.answer.get("value") == _fitting(row, asked))
         case _:
             return asked.approve

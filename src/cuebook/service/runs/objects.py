@@ -12,6 +12,8 @@ from cuebook.kernel.context import Text
 from cuebook.kernel.events import ENDED, WAITING, ArtifactMade
 from cuebook.kernel.journal import step_at
 from cuebook.kernel.run import WORKTREE_STEPS, Lease, RunRow, StepRow, Totals, WaitRow, stopped
+from cuebook.kernel.short_ids import short_id
+from cuebook.kernel.votes import rule_of, votes_of, votes_words
 from cuebook.service.runs.tool_calls import call_object, plan_object
 from cuebook.service.runs.views import ARTIFACT_FILES, Answered, RunView
 
@@ -98,6 +100,7 @@ def wait_object(wait: WaitRow) -> dict[str, Any]:
     shown = ("effect", "preview") if wait.kind == "in_doubt" else ()
     return {
         "wait": wait.id,
+        "short_id": short_id(wait.id),
         "run": wait.run,
         "step": step_at(wait.place),
         "kind": wait.kind,
@@ -107,6 +110,8 @@ def wait_object(wait: WaitRow) -> dict[str, Any]:
         "default": wait.default,
         "opened": wait.opened,
         "expires": wait.expires,
+        **({"schema": wait.details["schema"]} if "schema" in wait.details else {}),
+        **({"by_whom": wait.details["by"]} if "by" in wait.details else {}),
         **({"approval": approval_object(wait)} if wait.kind == "approval" else {}),
         **({"assistant": _lease_object(wait.lease)} if wait.kind == "model" else {}),
         **{name: wait.details[name] for name in shown if name in wait.details},
@@ -167,8 +172,15 @@ def approval_object(wait: WaitRow) -> dict[str, Any]:
         "always",
         "offers",
         "once_only",
+        "rule",
+        "different_person",
     )
-    return {name: wait.details[name] for name in names if name in wait.details}
+    made = {name: wait.details[name] for name in names if name in wait.details}
+    rule = rule_of(wait.details)
+    if rule.counts:
+        words = votes_words(wait.details, wait.answer)
+        made |= {"votes": votes_of(wait.answer), "votes_words": words}
+    return {**made, "changes": list(rule.changes)} if rule.changes else made
 
 
 def _step_object(step: StepRow, row: RunRow) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import Record
 from cuebook.kernel.ports import Batch, Fate, KeptRecord, RunCopy
 from cuebook.kernel.run import Lease, RunRow, Signal, WaitRow
+from cuebook.kernel.votes import counted
 from cuebook.stores import leases
 from cuebook.stores.leases import Holder
 from cuebook.stores.postgres.database import Transaction
@@ -239,6 +240,23 @@ async def complete_wait(
     await _do(db, "UPDATE runs SET news = true WHERE id = %s", (run,))
     for one in records:
         await keep(db, one.tenant, one.kind, one.name, one.body)
+    return run
+
+
+async def vote(db: Connected, wait: str, answer: dict[str, Any], by: str, now: float) -> str:
+    """Returns the run of the wait."""
+    run = await _run_of_wait(db, wait)  # locks it, so votes are counted one after another
+    row = await _open_wait(db, wait, now)
+    before = await _one(db, "SELECT answer FROM waits WHERE id = %s", (wait,))
+    assert before is not None
+    decided, kept = counted(row.details, row.owner, msgspec.json.decode(before[0]), answer, by, now)
+    await _do(
+        db,
+        "UPDATE waits SET state = %s, answer = %s, decider = %s WHERE id = %s",
+        ("answered" if decided else "open", _json(kept).decode(), by if decided else "", wait),
+    )
+    if decided:
+        await _do(db, "UPDATE runs SET news = true WHERE id = %s", (run,))
     return run
 
 

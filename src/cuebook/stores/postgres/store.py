@@ -162,6 +162,11 @@ class PostgresStore:
         await self._bus.announce(run)
         return await self.wait(wait)
 
+    async def vote(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
+        run = await self._write(operations.vote, wait, answer, by, now)
+        await self._bus.announce(run)
+        return await self.wait(wait)
+
     async def signal(self, signal: Signal) -> None:
         await self._write(operations.signal, signal, ready=signal.run)
 

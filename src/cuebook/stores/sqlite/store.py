@@ -135,6 +135,10 @@ class SqliteStore:
         await self._writer.submit(Transaction.complete_wait, wait, answer, by, now, keep, claim)
         return await self.wait(wait)
 
+    async def vote(self, wait: str, answer: dict[str, Any], by: str, now: float) -> WaitRow:
+        await self._writer.submit(Transaction.vote, wait, answer, by, now)
+        return await self.wait(wait)
+
     async def lease_wait(self, wait: str, lease: Lease, now: float) -> WaitRow:
         await self._writer.submit(Transaction.lease_wait, wait, lease, now)
         return await self.wait(wait)

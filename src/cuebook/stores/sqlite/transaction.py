@@ -17,6 +17,7 @@ from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import Record
 from cuebook.kernel.ports import Batch, KeptRecord, RunCopy
 from cuebook.kernel.run import Lease, RunRow, Signal, WaitRow, copy_row
+from cuebook.kernel.votes import counted
 from cuebook.stores.leases import Holder, Leases, new_slot
 from cuebook.stores.refusals import (
     attach_late,
@@ -278,6 +279,18 @@ class Transaction:
             return
         self._open_wait(wait, now)
         raise AssertionError
+
+    def vote(self, wait: str, answer: dict[str, Any], by: str, now: float) -> None:
+        self.flush()
+        row = self._open_wait(wait, now)
+        before = self._db.execute("SELECT answer FROM waits WHERE id = ?", (wait,)).fetchone()[0]
+        decided, kept = counted(row.details, row.owner, msgspec.json.decode(before), answer, by, now)
+        self._db.execute(
+            "UPDATE waits SET state = ?, answer = ?, decider = ? WHERE id = ?",
+            ("answered" if decided else "open", _json(kept).decode(), by if decided else "", wait),
+        )
+        if decided:
+            self._db.execute("UPDATE runs SET news = 1 WHERE key = (SELECT run FROM waits WHERE id = ?)", (wait,))
 
     def lease_wait(self, wait: str, lease: Lease, now: float) -> None:
         self.flush()

@@ -6,10 +6,13 @@ import os
 import shlex
 from typing import Any
 
+from cuebook.formats.forms import example, fields_of
 from cuebook.kernel.engine.waits import NEEDS, WHOLE
 from cuebook.kernel.events import FOR_HOST
 from cuebook.kernel.journal import step_at
 from cuebook.kernel.run import RunRow, WaitRow
+from cuebook.kernel.short_ids import short_id
+from cuebook.kernel.votes import rule_of, votes_words
 from cuebook.service.decisions import outcome_shape
 from cuebook.service.lasting_approvals import offered
 from cuebook.service.runs.objects import run_object
@@ -58,7 +61,9 @@ def _next(row: RunRow, waits: list[WaitRow]) -> str:
             name, wait = _named(row, waits, "question")
             return f"answer {name} {_answers(wait)}"
         case "awaiting_approval" if any(wait.kind == "approval" for wait in waits):
-            return f"decide {_named(row, waits, 'approval')[0]} approve|deny"
+            name, wait = _named(row, waits, "approval")
+            more = "|changes" if wait is not None and rule_of(wait.details).changes else ""
+            return f"decide {name} approve{more}|deny"
         case "awaiting_approval":
             return f"decide {_named(row, waits, 'in_doubt')[0]} repeat|stop"
         case "paused" if row.reason == "budget":
@@ -107,6 +112,8 @@ def _answers(wait: WaitRow | None) -> str:
     """The placeholder for the answer in a command: the options if they are few, otherwise VALUE."""
     if wait is not None and wait.type == "confirm":
         return "yes|no"
+    if wait is not None and wait.type == "form":
+        return shlex.quote(example(wait.details.get("schema", {}))) if fields_of(wait.details.get("schema")) else "JSON"
     # A value that begins with @ would be read as the name of a file.
     values = [shlex.quote(f"@{one}" if one.startswith("@") else one) for one in (wait.options if wait else ())]
     listed = "|".join(values)
@@ -133,6 +140,9 @@ def approval_lines(wait: WaitRow) -> list[str]:
         ("asked again", asked_again(wait.details)),
         ("asked because", "; ".join(wait.details.get("rules", []))),
         ("asked by", wait.details.get("requester", "")),
+        ("who decides", rule_of(wait.details).words()),
+        ("votes", votes_words(wait.details, wait.answer)),
+        ("short id", short_id(wait.id)),
         ("since", moment(wait.opened)),
         ("until", _until(wait)),
         ("digest", wait.details.get("digest", "")),
@@ -140,6 +150,7 @@ def approval_lines(wait: WaitRow) -> list[str]:
         ("only once", wait.details.get("once_only", "")),
         ("yes", command_line(f"decide {wait.id} approve --reason WHY")),
         ("for this run", command_line(f"decide {wait.id} approve --for run") if offered(wait) else ""),
+        ("changes", _changes(wait)),
         ("no", command_line(f"decide {wait.id} deny --reason WHY")),
     ):
         if words:
@@ -151,6 +162,13 @@ def approval_lines(wait: WaitRow) -> list[str]:
         commands = (command_line(f"policy allow {domain} {shlex.quote(pattern)}") for domain, pattern in always)
         lines.append(f"{'always:':<15}{' && '.join(commands)}")
     return lines
+
+
+def _changes(wait: WaitRow) -> str:
+    """The command that sends the run back; empty if the approval does not allow that."""
+    steps = rule_of(wait.details).changes
+    to = f" --to {'|'.join(steps)}" if len(steps) > 1 else ""
+    return command_line(f"decide {wait.id} changes --reason WHAT{to}") if steps else ""
 
 
 def offer_lines(wait: WaitRow) -> list[tuple[str, str]]:

@@ -24,10 +24,12 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from cuebook.formats.forms import Field, fields_of
 from cuebook.kernel.errors import AlreadyAnswered, BadInput, NotFound, Refused, WaitClosed, WaitExpired
 from cuebook.kernel.events import FOR_HOST
 from cuebook.kernel.events import WaitClosed as Closed
 from cuebook.kernel.run import WaitRow
+from cuebook.kernel.votes import is_listed, rule_of, votes_of, votes_words
 from cuebook.service.lasting_approvals import Lasts, offered
 from cuebook.service.service import RunView
 from cuebook.surfaces import display
@@ -86,7 +88,12 @@ async def askable(ctx: ServerRequestContext[Any, Any], host: Host, caller: Calle
 
 def _may(caller: Caller, wait: WaitRow) -> bool:
     if wait.kind == "question":
-        return caller.person.may("runner")
+        by = wait.details.get("by", ())
+        return caller.person.may("runner") and is_listed(by, caller.person.name, caller.person.roles)
+    if not is_listed(rule_of(wait.details).by, caller.person.name, caller.person.roles):
+        return False
+    if any(vote["by"] == caller.person.name for vote in votes_of(wait.answer)):
+        return False
     if wait.details.get("different_person") and wait.owner in (caller.principal.name, caller.person.name):
         return False  # the assistant's user is the person who started it
     return wait.kind in ("approval", "in_doubt") and caller.person_may_decide
@@ -156,7 +163,17 @@ async def _closed(host: Host, wait: str) -> None:
 def _message(wait: WaitRow, wrong: str = "") -> str:
     """The message of a form."""
     preview = [] if wait.kind == "question" else display.preview_lines(wait.details.get("preview", {}))
-    return "\n".join([*([wrong] if wrong else []), wait.prompt, *preview, *_offer_lines(wait)])
+    return "\n".join([*([wrong] if wrong else []), wait.prompt, *preview, *_rule_lines(wait), *_offer_lines(wait)])
+
+
+def _rule_lines(wait: WaitRow) -> list[str]:
+    """Who decides, the votes so far, and where changes lead."""
+    rule = rule_of(wait.details)
+    if wait.kind != "approval":
+        return []
+    back = f'"changes" goes back to step {rule.changes[0]}; the reason is the feedback.' if rule.changes else ""
+    who = f"Who decides: {rule.words()}." if rule.words() else ""
+    return [one for one in (who, votes_words(wait.details, wait.answer), back) if one]
 
 
 def _offer_lines(wait: WaitRow) -> list[str]:
@@ -184,6 +201,12 @@ def _decisions(wait: WaitRow) -> dict[str, tuple[str, Lasts, int]]:
 
 def form_of(caller: Caller, wait: WaitRow, wrong: str = "") -> ElicitRequestFormParams:
     """The form that a client shows, and the fields it returns. All fields are flat, as the protocol requires."""
+    if wait.kind == "question" and wait.type == "form":
+        fields = fields_of(wait.details.get("schema"))
+        properties = {one.name or _ANSWER: _property(one) for one in fields} or {_ANSWER: _json(wait)}
+        needed = [one.name or _ANSWER for one in fields if one.required] if fields else [_ANSWER]
+        schema: dict[str, Any] = {"type": "object", "properties": properties, "required": needed}
+        return ElicitRequestFormParams(message=_shown(caller, wait, wrong), requested_schema=schema)
     if wait.kind == "question":
         asked: dict[str, Any] = {"input": _text, "confirm": _yes_or_no, "select": _choice}.get(wait.type, _text)(wait)
         properties = {_ANSWER: asked}
@@ -193,11 +216,29 @@ def form_of(caller: Caller, wait: WaitRow, wrong: str = "") -> ElicitRequestForm
             _ANSWER: {"type": "string", "title": "Your decision", "enum": decisions},
             _REASON: {"type": "string", "title": "Reason (recorded with the decision)"},
         }
-    message = brief(
-        _message(wait, wrong), _LONGEST, f"read the full text before you answer: {caller.link(wait.run, wait.id)}"
-    )
     schema = {"type": "object", "properties": properties, "required": [_ANSWER]}
-    return ElicitRequestFormParams(message=message, requested_schema=schema)
+    return ElicitRequestFormParams(message=_shown(caller, wait, wrong), requested_schema=schema)
+
+
+def _shown(caller: Caller, wait: WaitRow, wrong: str) -> str:
+    link = f"read the full text before you answer: {caller.link(wait.run, wait.id)}"
+    return brief(_message(wait, wrong), _LONGEST, link)
+
+
+def _property(field: Field) -> dict[str, Any]:
+    """A field as the protocol allows it: a single value, without other keywords than these."""
+    made: dict[str, Any] = {"type": _TYPES[field.kind], "title": field.title or "Your answer"}
+    made |= {"enum": list(field.options)} if field.options else {}
+    made |= {"description": field.about} if field.about else {}
+    return {**made, "default": field.default} if field.default is not None else made
+
+
+_TYPES = {"text": "string", "choice": "string", "number": "number", "integer": "integer", "boolean": "boolean"}
+
+
+def _json(wait: WaitRow) -> dict[str, Any]:
+    about = f"JSON that follows this schema: {msgspec.json.encode(wait.details.get('schema')).decode()}"
+    return {"type": "string", "title": "Your answer, as JSON", "description": about}
 
 
 def _text(wait: WaitRow) -> dict[str, Any]:
@@ -221,17 +262,22 @@ async def record_answer(host: Host, caller: Caller, run: str, wait: str, result:
     Permissions are checked again: the question may be a week old.
     """
     content = result.content or {}
-    if result.action != "accept" or content.get(_ANSWER) is None:
+    if result.action != "accept":
         return ""
-    service, said = host.service, content[_ANSWER]
+    service = host.service
+    said: Any = content.get(_ANSWER)
     try:
         row = await service.waiting(wait, caller.person)
+        if row.type == "form" and any(one.name for one in fields_of(row.details.get("schema"))):
+            said = dict(content)
+        if said is None:
+            return ""
         if row.run != run or not _may(caller, row):
             return ""
         if row.kind != "question" and await does_steps(host, caller, run):
             return ""
         if row.kind == "question":
-            await service.answer(row.id, _words(said), caller.person)
+            await service.answer(row.id, said if row.type == "form" else _words(said), caller.person)
         else:
             meant = _decisions(row).get(str(said))
             if meant is None:

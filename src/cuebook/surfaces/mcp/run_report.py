@@ -18,6 +18,8 @@ from cuebook.kernel.engine.waits import NEEDS
 from cuebook.kernel.events import FOR_HOST
 from cuebook.kernel.journal import step_at
 from cuebook.kernel.run import Budget, RunRow, StepRow, WaitRow
+from cuebook.kernel.short_ids import short_id
+from cuebook.kernel.votes import rule_of, votes_words
 from cuebook.service.runs import objects as run_objects
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.runs.tool_calls import ToolUse, plan_object
@@ -53,8 +55,6 @@ UNTRUSTED = (
 )
 LISTED = ("executions[].playbook", "executions[].step", "executions[].error")
 """Untrusted fields in a list of executions."""
-SHORT_ID = 8
-"""Characters of a wait's id that identify it."""
 
 
 def text_result(words: str, value: Any = None, *, wrong: bool = False) -> CallToolResult:
@@ -277,8 +277,9 @@ def elicitation_object(wait: WaitRow) -> dict[str, Any]:
         "prompt": brief(wait.prompt, LONGEST),
         "options": list(wait.options),
         "default": wait.default,
+        **({"schema": wait.details["schema"]} if "schema" in wait.details else {}),
         "step": step_at(wait.place),
-        "wait_id": wait.id[:SHORT_ID],
+        "wait_id": short_id(wait.id),
         "expires": wait.expires,
     }
 
@@ -286,20 +287,24 @@ def elicitation_object(wait: WaitRow) -> dict[str, Any]:
 def approval_object(wait: WaitRow, caller: Caller) -> dict[str, Any]:
     """An approval as an assistant sees it. It has no token: deciding needs a role."""
     return {
-        "id": wait.id[:SHORT_ID],
+        "id": short_id(wait.id),
         "kind": wait.kind,
         "step": step_at(wait.place),
         "prompt": brief(wait.prompt, LONGEST),
         "preview": wait.details.get("preview", {}),
         "because": list(wait.details.get("rules", [])),
+        **({"who_decides": words} if (words := rule_of(wait.details).words()) else {}),
+        **({"votes": votes} if (votes := votes_words(wait.details, wait.answer)) else {}),
         "link": caller.link(wait.run, wait.id),
-        "command": display.command_line(f"decide {wait.id[:SHORT_ID]} {'|'.join(decisions_of(wait))}"),
+        "command": display.command_line(f"decide {short_id(wait.id)} {'|'.join(decisions_of(wait))}"),
         "expires": wait.expires,
     }
 
 
 def decisions_of(wait: WaitRow) -> tuple[str, ...]:
-    return ("approve", "deny") if wait.kind == "approval" else ("repeat", "stop")
+    if wait.kind != "approval":
+        return ("repeat", "stop")
+    return ("approve", *(("changes",) if rule_of(wait.details).changes else ()), "deny")
 
 
 def next_call(view: RunView, host: Host, caller: Caller, activity: Activity, held_up: str = "") -> dict[str, Any]:
@@ -322,7 +327,7 @@ def next_call(view: RunView, host: Host, caller: Caller, activity: Activity, hel
         case "awaiting_input" if row.reason == FOR_HOST:
             return _next("next_step", run, "Take the next step and do it yourself.")
         case "awaiting_input":
-            asked = {"wait_id": waits[0].id[:SHORT_ID]} if len(waits) > 1 else {}
+            asked = {"wait_id": short_id(waits[0].id)} if len(waits) > 1 else {}
             words = "Ask the person, and pass on what they say."
             return _next("respond_to_elicitation", {**run, **asked, "response": "..."}, words)
         case "paused" if row.reason == "budget":

@@ -37,11 +37,11 @@ T = TypeVar("T")
 Tools: TypeAlias = Iterable[Callable[..., Any] | Tool]
 Where: TypeAlias = "str | os.PathLike[str] | Store | None"
 """The store: a file, a store object, or None for the configured one."""
-Decision: TypeAlias = Literal["approve", "deny", "repeat", "stop", "done"]
+Decision: TypeAlias = Literal["approve", "deny", "changes", "repeat", "stop", "done"]
 Decide: TypeAlias = "Callable[[Wait], str | tuple[str, str] | None]"
-"""Returns `approve` or `deny`, alone or with a reason, or None to leave the approval open."""
-Say: TypeAlias = "Callable[[Wait], str | Awaitable[str | None] | None]"
-"""Returns the answer to a question, or None to leave it open."""
+"""Returns `approve`, `deny` or `changes`, alone or with a reason, or None to leave the approval open."""
+Say: TypeAlias = "Callable[[Wait], Any]"
+"""Returns the answer to a question or an awaitable of it, or None to leave it open. A form may be answered by a value."""
 
 GIVEN = "python"
 """The provider name of model objects."""
@@ -71,7 +71,7 @@ class Wait:
     step: str
     prompt: str
     type: str
-    """For a question: `input`, `confirm` or `select`."""
+    """For a question: `input`, `confirm`, `select` or `form`, whose details have the `schema` of the answer."""
     options: tuple[str, ...]
     default: str | None
     details: Mapping[str, Any] = field(repr=False)
@@ -153,10 +153,11 @@ class Result:
 
     # --- continuing ---
 
-    async def aanswer(self, value: str, wait: str | None = None) -> Result:
-        """Answer the open question and continue. Raises `BadInput` for an invalid value."""
+    async def aanswer(self, value: Any, wait: str | None = None) -> Result:
+        """Answer the open question and continue; a form takes a value. Raises `BadInput` for an invalid one."""
         one = self._wait(("question",), wait)
-        said = checked_answer(value, "given")
+        is_form = any(known.id == one and known.type == "form" for known in self.waits)
+        said = value if is_form else checked_answer(value, "given")
         return await self._session.continued(self.run, lambda service: service.answer(one, said))
 
     async def aresume(self, overrides: Mapping[str, Any] | None = None, **settings: Any) -> Result:
@@ -172,12 +173,13 @@ class Result:
         *,
         reason: str = "",
         outcome: Mapping[str, Any] | None = None,
+        to: str = "",
     ) -> Result:
-        """Approve or deny the pending action, or decide on an action in doubt; then continue."""
-        kinds = ("approval",) if decision in ("approve", "deny") else ("in_doubt",)
+        """Approve or deny the pending action, ask for changes, or decide on an action in doubt; then continue."""
+        kinds = ("approval",) if decision in ("approve", "deny", "changes") else ("in_doubt",)
         one = self._wait(kinds, wait)
         return await self._session.continued(
-            self.run, lambda service: service.decide(one, decision, reason=reason, outcome=outcome)
+            self.run, lambda service: service.decide(one, decision, reason=reason, outcome=outcome, to=to)
         )
 
     async def anext_step(self, claim: str = "") -> HostStep:
@@ -251,8 +253,8 @@ class Result:
         """
         return finished(self.acall_step_tool(claim, tool, arguments), "acall_step_tool")
 
-    def answer(self, value: str, wait: str | None = None) -> Result:
-        """Answer the open question and continue. Raises `BadInput` for an invalid value."""
+    def answer(self, value: Any, wait: str | None = None) -> Result:
+        """Answer the open question and continue; a form takes a value. Raises `BadInput` for an invalid one."""
         return finished(self.aanswer(value, wait), "aanswer")
 
     def resume(self, overrides: Mapping[str, Any] | None = None, **settings: Any) -> Result:
@@ -266,9 +268,10 @@ class Result:
         *,
         reason: str = "",
         outcome: Mapping[str, Any] | None = None,
+        to: str = "",
     ) -> Result:
-        """Approve or deny the pending action, or decide on an action in doubt; then continue."""
-        return finished(self.adecide(decision, wait, reason=reason, outcome=outcome), "adecide")
+        """Approve or deny the pending action, ask for changes, or decide on an action in doubt; then continue."""
+        return finished(self.adecide(decision, wait, reason=reason, outcome=outcome, to=to), "adecide")
 
     def retry(self, *, whole_step: bool = False) -> Result:
         """Retry a failed run where it failed."""
@@ -379,7 +382,7 @@ class Session:
                 said = self._answer(_wait(row))
                 value = await said if inspect.isawaitable(said) else said
                 if value is not None:
-                    await service.answer(row.id, checked_answer(value, "given"))
+                    await service.answer(row.id, value if row.type == "form" else checked_answer(value, "given"))
                     acted = True
         return acted
 

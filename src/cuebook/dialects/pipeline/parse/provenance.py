@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.pipeline.model import Cli, Step, Words
+from cuebook.dialects.pipeline.model import Cli, Question, Step, Words
 from cuebook.dialects.pipeline.run.resolve import refs, run_refs
 from cuebook.formats.executables import FILTERS, WRAPPERS, is_interpreter, makes_input_code, takes_code_from_input
 
@@ -22,7 +22,8 @@ def marked(steps: Iterable[Step]) -> Iterator[Step]:
     outside: set[str] = set()
     for step in steps:
         if not isinstance(step.action, Cli):
-            outside.add(step.id)
+            if not isinstance(step.action, Question):  # a person's answer is the user's own text
+                outside.add(step.id)
             yield step
             continue
         named = _from(outside, (step.action, step.env))

@@ -18,7 +18,7 @@ from cuebook.dialects.pipeline.model import (
     Step,
     Words,
 )
-from cuebook.dialects.pipeline.parse import access, commands, contracts, run_values
+from cuebook.dialects.pipeline.parse import access, commands, contracts, people, run_values
 from cuebook.dialects.pipeline.parse.conditions import condition
 from cuebook.dialects.pipeline.parse.references import Scope
 from cuebook.formats.shape import Shape
@@ -29,9 +29,12 @@ from cuebook.kernel.tool_names import BUILT_IN
 OF_THE_FORMAT = (
     "id", "name", "command", "stdin", "condition", "approval", "output", "llm", "postcondition", "rollback_hint",
 )  # fmt: skip
-ADDED = ("with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect", "network", "reads", "state")
+ADDED = ("with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect", "network", "reads", "state", "input")
+_WITHOUT_COMMAND = ("input",)
+"""The fields that say what a step does, instead of a command."""
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+ALL = ("cli", "http", "mcp", "llm")
 _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "stdin": ("cli", "http", "llm"),
     "env": ("cli",),
@@ -41,6 +44,8 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "effect": ("cli", "http", "mcp"),
     "with": ("cli", "http", "mcp"),
     "llm": ("llm",),
+    "input": ("input",),
+    **dict.fromkeys(("approval", "output", "postcondition", "rollback_hint", "timeout_ms", "retry"), ALL),
 }
 """The namespaces that allow a field; unlisted fields are allowed in all of them."""
 TOOLS = {
@@ -57,8 +62,13 @@ MOST_REPAIRS = 5
 def step(scope: Scope, value: Value, at: str) -> Step | None:
     """Parses a step. If it has no valid action, reports the problem and returns None."""
     shape = scope.shape
-    fields = shape.closed(value, at, (*OF_THE_FORMAT, *ADDED), ("id", "command"))
-    if value.kind != "map" or "command" not in fields:
+    fields = shape.closed(value, at, (*OF_THE_FORMAT, *ADDED), ("id",))
+    if value.kind != "map":
+        return None
+    if "input" in fields and "command" not in fields:
+        return _question(scope, value, at)
+    if "command" not in fields:
+        shape.wrong(value.line, f"'command' is missing in {at}.", "Add it.")
         return None
     text = trimmed(shape, fields["command"], f"{at}.command")
     more = fields.get("with")
@@ -82,8 +92,20 @@ def step(scope: Scope, value: Value, at: str) -> Step | None:
     return made
 
 
+def _question(scope: Scope, value: Value, at: str) -> Step | None:
+    """A step that asks a person."""
+    fields = value.fields
+    read = _common(scope, fields, "input", at)
+    _belonging(scope.shape, value, "input", at)
+    action = people.question(scope, fields["input"], f"{at}.input")
+    return None if action is None else Step(scope.here, action, beyond=_beyond(fields), line=value.line, **read)
+
+
 def namespace_of(value: Value) -> str:
     """The namespace of an unparsed step."""
+    for name in _WITHOUT_COMMAND:
+        if name in value.fields and "command" not in value.fields:
+            return name
     return commands.namespace_of(value.fields["command"].text) if "command" in value.fields else ""
 
 

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from cuebook.dialects.options import RUN_ID
-from cuebook.dialects.pipeline.model import Llm, Pipeline, Step
+from cuebook.dialects.pipeline.model import Llm, Pipeline, Question, Step
 from cuebook.dialects.pipeline.run.action import Given, acting, hint_of, preview, prompt, unhanded
 from cuebook.dialects.pipeline.run.llm import asking
 from cuebook.dialects.pipeline.run.memory import kept, recalled
 from cuebook.dialects.pipeline.run.outputs import broken_off, evidence, read, violated, violations
 from cuebook.dialects.pipeline.run.postconditions import UNSEEN, check, evidence_of
+from cuebook.dialects.pipeline.run.questions import asked
 from cuebook.dialects.pipeline.run.results import ENDING, Facts, Result
 from cuebook.dialects.pipeline.run.retry import attempts, nothing_done
 from cuebook.dialects.pipeline.run.state import Progress
@@ -143,6 +144,8 @@ def _attempt(progress: Progress, step: Step, given: Given, number: int) -> Progr
     postcondition."""
     scope = progress.scope
     shown = preview(step, scope, progress.referred[step.id], progress.last)
+    if isinstance(step.action, Question):
+        return (yield from asked(step, step.action, scope))
     if isinstance(step.action, Llm):
         result = yield from asking(step, step.action, scope, given, shown, prompt(step, number))
     else:

@@ -73,6 +73,7 @@ def resume_command(given: Given) -> int:
     [
         click.Argument(["run_or_wait"], shell_complete=completion.waits("question")),
         click.Argument(["value"], shell_complete=completion.answers_to_wait),
+        options.AS_USER,
         options.WORKSPACE,
         options.STORE,
         *options.LIVE,
@@ -81,14 +82,16 @@ def resume_command(given: Given) -> int:
 def answer_command(given: Given) -> int:
     """Answer the question a run is waiting for.
 
-    VALUE is the answer, @FILE for the text of a file, or - for stdin.
+    VALUE is the answer, @FILE for the text of a file, or - for stdin. If the question is a form, VALUE is JSON that follows
+    its schema; `cuebook inbox WAIT` shows its fields.
     """
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
         wait = await session.open_wait(service, given["run_or_wait"], "question")
         row = await moved_here(service, wiring, await service.get(wait.run), given)
         await check_model(wiring, row, {})
-        await service.answer(wait.id, options.value_of("VALUE", given["value"]))
+        who = await session.acting(service, given)
+        await service.answer(wait.id, options.value_of("VALUE", given["value"]), who)
         return row
 
     return session.in_foreground(given, act)
@@ -98,7 +101,7 @@ def answer_command(given: Given) -> int:
     "decide",
     [
         click.Argument(["run_or_wait"], shell_complete=completion.waits("approval", "in_doubt")),
-        click.Argument(["decision"], type=click.Choice(["approve", "deny", "repeat", "stop", "done"])),
+        click.Argument(["decision"], type=click.Choice(["approve", "deny", "changes", "repeat", "stop", "done"])),
         click.Option(["--reason"], metavar="TEXT", default="", help="The reason, for the record."),
         click.Option(
             ["--for", "lasts"],
@@ -114,6 +117,7 @@ def answer_command(given: Given) -> int:
             default=1,
             help="With --for: which of several offers to allow; the first is the narrowest.",
         ),
+        click.Option(["--to"], metavar="STEP", default="", help="With 'changes': the step to go back to."),
         click.Option(["--outcome"], metavar="JSON", help="With 'done': the result of the effect."),
         options.AS_USER,
         options.WORKSPACE,
@@ -129,6 +133,10 @@ def decide_command(given: Given) -> int:
     without asking, by the patterns that the approval shows. `cuebook policy overrides` lists them, and `cuebook policy
     revoke` ends them. A policy that denies something still denies it.
 
+    If the playbook asks for several people, each one approves, and the run continues when enough of them have. 'changes'
+    sends the run back to a step that the approval names, with --reason as feedback; everything after that step is done and
+    asked again.
+
     An effect is in doubt if it was started and its outcome is unknown, for example because the process was killed.
     'repeat' performs it again, 'stop' fails the run, and 'done' continues with the outcome you pass:
     '{"exit_code": 0, "stdout": "..."}' for a command, '{"status": 200, "body": "..."}' for a request, '{"value": ...}'
@@ -138,7 +146,7 @@ def decide_command(given: Given) -> int:
     async def act(service: Service, wiring: Wiring) -> RunRow:
         outcome = _outcome(given["outcome"])
         who = await session.acting(service, given)
-        kind = "approval" if given["decision"] in ("approve", "deny") else "in_doubt"
+        kind = "approval" if given["decision"] in ("approve", "deny", "changes") else "in_doubt"
         wait = await session.open_wait(service, given["run_or_wait"], kind)
         row = await moved_here(service, wiring, await service.get(wait.run), given)
         await service.decide(
@@ -149,6 +157,7 @@ def decide_command(given: Given) -> int:
             outcome=outcome,
             lasts=given["lasts"],
             offer=given["offer"],
+            to=given["to"],
         )
         return row
 

@@ -18,6 +18,7 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import WAITING, RunStatus
 from cuebook.kernel.journal import Entry, step_at
 from cuebook.kernel.run import RunRow, StepRow, WaitRow, stopped
+from cuebook.kernel.votes import votes_words
 from cuebook.service.dispatch.follow import waits_for
 from cuebook.service.runs import objects as run_objects
 from cuebook.service.runs.tool_calls import call_object, plan_object
@@ -381,7 +382,9 @@ def inbox_command(given: Given) -> int:
         lines = [("WAIT", "RUN", "PLAYBOOK", "SINCE", "EXPIRES", "KIND", "STEP", "PROMPT")]
         for wait in waits:
             since, expires = display.moment(wait.opened), "-" if wait.expires is None else display.moment(wait.expires)
-            kind, step, prompt = wait.kind.replace("_", " "), step_at(wait.place), display.short(wait.prompt)
+            votes = votes_words(wait.details, wait.answer)
+            words = f"{votes}; {wait.prompt}" if votes else wait.prompt
+            kind, step, prompt = wait.kind.replace("_", " "), step_at(wait.place), display.short(words)
             lines.append((wait.id, wait.run, names[wait.run], since, expires, kind, step, prompt))
         for row in left:
             resume = f"`{next_steps.what_next(row, [], interrupted=True)}` continues it"

@@ -11,15 +11,17 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import IO, TYPE_CHECKING, Literal, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from cuebook.formats.forms import Field, example, fields_of
 from cuebook.gate.roles import NotAllowed
 from cuebook.kernel.engine.waits import WHOLE
 from cuebook.kernel.errors import BadInput, Refused
 from cuebook.kernel.events import STATUS_OF_WAIT
 from cuebook.kernel.run import WaitRow
+from cuebook.kernel.votes import rule_of
 from cuebook.service.lasting_approvals import Lasts, offered
 from cuebook.service.service import Principal, Service
 from cuebook.surfaces import display
@@ -31,7 +33,7 @@ from cuebook.surfaces.cli.terminal.views import ASKED
 if TYPE_CHECKING:
     from cuebook.surfaces.cli.terminal.line_editor import LineEditor
 
-Decision = Literal["approve", "deny", "repeat", "stop"]
+Decision = Literal["approve", "deny", "changes", "repeat", "stop"]
 
 LATER = "later"
 _MEANT = {"y": "approve", "yes": "approve", "n": "deny", "no": "deny"}
@@ -124,7 +126,46 @@ class Asker:
 
     # --- one method for each kind of wait ---
 
+    async def _form(self, wait: WaitRow) -> None:
+        """Asks for one field after another; a schema that fields cannot show is answered as JSON on one line."""
+        self._pose(wait)
+        schema = wait.details.get("schema", True)
+        while True:
+            fields = fields_of(schema)
+            said = {one.name: value for one in fields if (value := await self._filled(wait, one)) is not None}
+            answer: Any = said
+            if not fields:
+                answer = await self._line(wait, f"JSON like {example(schema)} (Ctrl-D to answer later): ")
+            elif not fields[0].name:
+                answer = said.get("")
+            try:
+                await self._service.answer(wait.id, answer, self._who)
+                return
+            except BadInput as unfit:
+                self._say(str(unfit), "red")
+
+    async def _filled(self, wait: WaitRow, field: Field) -> Any:
+        """What the user typed into a field, with the field's type; None if it was left out."""
+        hint = "/".join(field.options) if field.options else "yes/no" if field.kind == "boolean" else field.kind
+        default = "" if field.default is None else f" [{field.default}]"
+        about = f" ({field.about})" if field.about else ""
+        said = (await self._line(wait, f"{field.title or 'Your answer'}{about}, {hint}{default}: ")).strip()
+        if not said:
+            return field.default
+        if field.kind == "boolean":
+            return {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}.get(
+                said.lower(), said
+            )
+        if field.kind in ("number", "integer"):
+            try:
+                return int(said) if field.kind == "integer" else float(said)
+            except ValueError:
+                return said  # the check says what is wrong with it
+        return said
+
     async def _question(self, wait: WaitRow) -> None:
+        if wait.type == "form":
+            return await self._form(wait)
         self._pose(wait)
         numbered = wait.type == "select" and not any(option.strip().isdigit() for option in wait.options)
         if wait.type == "select":
@@ -167,7 +208,10 @@ class Asker:
             for word, (lasts, number) in _LASTING.items():
                 if number <= len(choices):
                     self._say(f"{word:<10}and {_HOW_LONG[lasts]}: {choices[number - 1]}")
-        await self._decide(wait, ("approve", "deny"), len(choices))
+        steps = rule_of(wait.details).changes
+        if steps:
+            self._say(f"{'changes':<10}back to step {steps[0]}, with what follows as feedback")
+        await self._decide(wait, ("approve", *(("changes",) if steps else ()), "deny"), len(choices))
 
     async def _in_doubt(self, wait: WaitRow) -> None:
         self._say(wait.prompt, "yellow")
@@ -178,13 +222,13 @@ class Asker:
         self._say(f"If it did happen, `cuebook decide {wait.id} done --outcome JSON` records its result.")
         await self._decide(wait, ("repeat", "stop"))
 
-    async def _decide(self, wait: WaitRow, decisions: tuple[Decision, Decision], offers: int = 0) -> None:
-        """Asks for one of two decisions, optionally followed by a reason. An empty line decides nothing.
+    async def _decide(self, wait: WaitRow, decisions: tuple[Decision, ...], offers: int = 0) -> None:
+        """Asks for one of these decisions, optionally followed by a reason. An empty line decides nothing.
 
         With offers, an approval can also last. Only the full word is accepted for that.
         """
         lasting = [word for word, (_, number) in _LASTING.items() if number <= offers]
-        listed = ", ".join((decisions[0], *lasting, decisions[1]))
+        listed = ", ".join((decisions[0], *lasting, *decisions[1:]))
         while True:
             said = await self._line(wait, f'{listed}, or "later" (a reason may follow): ')
             word, _, rest = said.strip().partition(" ")
@@ -201,7 +245,7 @@ class Asker:
             meant = _MEANT.get(word, word) if decisions[0] == "approve" else word
             decision = next((one for one in decisions if meant and one.startswith(meant)), None)
             if decision is None:
-                names = ", ".join(f'"{one}"' for one in (decisions[0], *lasting, decisions[1]))
+                names = ", ".join(f'"{one}"' for one in (decisions[0], *lasting, *decisions[1:]))
                 self._say(f'Expected {names} or "later".', "red")
                 continue
             await self._service.decide(wait.id, decision, self._who, reason=said.strip()[len(word) :].strip())

@@ -17,6 +17,7 @@ from cuebook.gate.roles import NotAllowed
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.events import Forked, Rewound, WaitClosed
 from cuebook.kernel.run import Budget, RunRow, WaitRow
+from cuebook.kernel.short_ids import short_id
 from cuebook.service.playbooks.library import Listed
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.start import check_answers
@@ -165,7 +166,7 @@ async def _question(call: Call, given: Respond) -> WaitRow:
             fix="get_playbook_execution shows its state.",
         )
     if len(questions) > 1:
-        named = ", ".join(f"{wait.id[: run_report.SHORT_ID]} (step {wait.place.step})" for wait in questions)
+        named = ", ".join(f"{short_id(wait.id)} (step {wait.place.step})" for wait in questions)
         raise BadInput(
             f"Execution {row.id} has {len(questions)} open questions.", fix=f"Choose one by wait_id: {named}."
         )
@@ -284,7 +285,7 @@ async def decide(call: Call, given: Decide) -> Answer:
             fix=f"A person must decide at {call.caller.link(wait.run, wait.id)}.",
         )
     await host.worker.check_workspace(wait.run)
-    await host.service.decide(wait.id, given.decision, who, reason=given.reason)
+    await host.service.decide(wait.id, given.decision, who, reason=given.reason, to=given.to)
     await host.worker.take(wait.run)
     return await attend(call, wait.run, _CANCELLING)
 

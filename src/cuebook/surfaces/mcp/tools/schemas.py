@@ -112,7 +112,9 @@ class Resume(Arguments, frozen=True):
 
 class Respond(Arguments, frozen=True):
     execution_id: Id
-    response: Annotated[str, Meta(max_length=100_000, description="The person's answer.")]
+    response: Annotated[
+        str, Meta(max_length=100_000, description="The person's answer; for a form, JSON that follows its schema.")
+    ]
     wait_id: Annotated[str, Meta(description="Which question, if there are several.")] = ""
     wait_seconds: Patience = None
 
@@ -184,10 +186,14 @@ class ListBooks(Arguments, frozen=True):
 class Decide(Arguments, frozen=True):
     approval_id: Annotated[str, Meta(min_length=5, max_length=200, description="The approval's id, full or short.")]
     decision: Annotated[
-        Literal["approve", "deny", "repeat", "stop"],
-        Meta(description="approve or deny; for an action in doubt, repeat or stop."),
+        Literal["approve", "deny", "changes", "repeat", "stop"],
+        Meta(
+            description="approve or deny; changes, with the reason as feedback, where the approval allows it; for an action in"
+            " doubt, repeat or stop."
+        ),
     ]
     reason: Why = ""
+    to: Annotated[str, Meta(max_length=200, description="With changes: the step to go back to.")] = ""
 
 
 # --- reading and writing ---

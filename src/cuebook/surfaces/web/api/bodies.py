@@ -93,12 +93,14 @@ class Fork(_Body, frozen=True):
 
 
 class Answer(_Body, frozen=True):
-    value: Words
+    value: Words | dict[str, Any] | list[Any] | int | float | bool | None
+    """The answer to a form may be any JSON."""
 
 
 class Decide(_Body, frozen=True):
-    decision: Literal["approve", "deny", "repeat", "stop", "done"]
+    decision: Literal["approve", "deny", "changes", "repeat", "stop", "done"]
     reason: Reason = ""
+    to: Annotated[str, Meta(max_length=200)] = ""
     lasts: Lasts = "once"
     offer: Annotated[int, Meta(ge=1)] = 1
     outcome: Values | None = None

@@ -149,6 +149,7 @@ async def decide_wait(request: Request, site: Site, who: Principal) -> Response:
             settings=asked.settings,
             lasts=asked.lasts,
             offer=asked.offer,
+            to=asked.to,
         )
     except AlreadyAnswered:
         raise await answered_already(site, wait.id) from None

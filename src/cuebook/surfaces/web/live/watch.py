@@ -9,6 +9,7 @@ from cuebook.dialects.playbook import Playbook
 from cuebook.gate.gate import revoked_in
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.run import RunRow
+from cuebook.kernel.votes import rule_of
 from cuebook.service.stream import Calls
 from cuebook.surfaces import display
 from cuebook.surfaces.web.api import artifacts
@@ -42,6 +43,7 @@ async def opened(site: Site, row: RunRow) -> Opened:
             encoder.skip(entry)
             calls.see(entry)
         picture = encoder.picture
+        await _add_votes(site, picture)
         tails: dict[str, str] = {}
         position = Position(picture.seq + 1, 0, {})
         texts = dict(position.texts)
@@ -54,6 +56,13 @@ async def opened(site: Site, row: RunRow) -> Opened:
             tails[card.key] = tails.get(card.key, begun) + flow.text
             texts[seq] = NOTHING.plus(flow.text)
     return Opened(picture, encoder.panels, tails, str(position._replace(texts=texts)))
+
+
+async def _add_votes(site: Site, picture: Picture) -> None:
+    """Votes that have not decided anything yet are not part of the journal."""
+    for wait in picture.waits.values():
+        if wait.kind == "approval" and rule_of(wait.details).counts:
+            wait.answer = (await site.service.wait_row(wait.id)).answer
 
 
 async def _held_up(site: Site, run: str) -> str:

@@ -16,7 +16,10 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from cuebook.formats.forms import fields_of
 from cuebook.kernel.run import RunRow
+from cuebook.kernel.short_ids import short_id
+from cuebook.kernel.votes import rule_of, votes_words
 from cuebook.service.decisions import outcome_shape
 from cuebook.service.lasting_approvals import offered
 from cuebook.service.runs import objects as run_objects
@@ -65,6 +68,10 @@ def environment() -> Environment:
     made.globals.update(
         outcome_shape=outcome_shape,
         offered=offered,
+        fields_of=fields_of,
+        rule_of=rule_of,
+        votes_words=votes_words,
+        short_id=short_id,
         file_name=file_name,
         bar=timing.bar,
         shares=timing.shares,

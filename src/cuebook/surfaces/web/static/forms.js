@@ -76,7 +76,9 @@ function contents(form, submitter) {
   for (const field of form.elements) {
     if (field.type === "radio" && !field.checked) continue;
     const { group, name, list, budget } = field.dataset;
-    if (list) {
+    if (field.dataset.answer) {
+      made.value = answered(field, made.value);
+    } else if (list) {
       if (field.checked) (made[list] ??= []).push(field.value);
     } else if (budget) {
       made.settings = { budget: { ...JSON.parse(field.dataset.others), [budget]: Number(field.value) } };
@@ -90,6 +92,17 @@ function contents(form, submitter) {
     }
   }
   if (submitter?.name) made[submitter.name] = submitter.value;
+  return made;
+}
+
+// A field of a form with a schema: its value goes into an object under its name, or is the whole answer.
+function answered(field, before) {
+  const { answer, name } = field.dataset;
+  const empty = answer !== "boolean" && field.value === "" && !field.required;
+  const value = answer === "boolean" ? field.checked : answer === "number" ? Number(field.value) : field.value;
+  if (!name) return value;
+  const made = before ?? Object.create(null);
+  if (!empty) made[name] = value;
   return made;
 }
 

@@ -1,0 +1,41 @@
+"""The guide to people in pipelines: its pipelines have no findings and run as it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from cuebook.dialects.pipeline.check import check
+from tests.support.command_line import CommandLine
+from tests.support.documentation import DOCS, Block, blocks
+
+BLOCKS = blocks(DOCS / "guides" / "people.md")
+PIPELINES = [block for block in BLOCKS if block.language == "yaml" and "\nsteps:\n" in block.text]
+each = pytest.mark.parametrize("block", PIPELINES, ids=[f"line {one.line}" for one in PIPELINES])
+
+
+@each
+def test_nothing_is_wrong_with_a_pipeline_of_the_guide(block: Block) -> None:
+    assert [one for one in check(block.text, "count.yml") if one.severity != "note"] == []
+
+
+@each
+def test_strict_mode_refuses_it(block: Block, cli: CommandLine) -> None:
+    cli.write("a.yml", block.text)
+    ran = cli.call("run", "a.yml", "--strict-spec")
+    assert ran.code == 2
+    assert "not in the published format" in ran.err
+
+
+def test_a_question_is_answered_as_the_guide_says(cli: CommandLine) -> None:
+    cli.write("maintenance.yml", PIPELINES[0].text)
+    ran = cli.call("run", "maintenance.yml", "--no-ask", "--json")
+    assert ran.code == 3
+    (wait,) = ran.object["waits"]
+    assert (wait["type"], wait["schema"]["required"]) == ("form", ["minutes"])
+    wrong = cli.call("answer", wait["short_id"], '{"minutes": 90}')
+    assert wrong.code == 2
+    assert "90 is greater than the maximum of 60" in wrong.err
+    done = cli.call("answer", wait["short_id"].upper(), '{"minutes": 5}', "--json")
+    assert done.object["outputs"]["log"] == "down for 5 minutes\n"
+    again = cli.call("run", "maintenance.yml", "--answer", 'window={"minutes": 6}', "--json")
+    assert again.object["outputs"]["log"] == "down for 6 minutes\n"
