@@ -494,6 +494,8 @@ class Branch(msgspec.Struct, frozen=True):
     """A sub-program below `All`, created by a function from the state of its last checkpoint, or from None."""
 
     start: Callable[[Any], Program[Any]]
+    worktree: str = ""
+    """The git worktree in which its effects are performed; empty for that of the program that starts it."""
 
 
 class WithTexts(msgspec.Struct, frozen=True):

@@ -30,8 +30,14 @@ WORKTREE = "worktree"
 
 
 CHANGES_STEP, MERGE_STEP = "worktree.changes", "worktree.merge"
-WORKTREE_STEPS = frozenset({CHANGES_STEP, MERGE_STEP})
 """The steps of such a run after the last step of its playbook."""
+BRANCH_MERGE_STEP = "worktree.merge:"
+"""How the steps begin that merge the worktrees of parallel branches into that of the run; the branch's first step follows."""
+
+
+def is_worktree_step(label: str) -> bool:
+    """Whether a step belongs to the run's worktrees and not to its playbook."""
+    return label in (CHANGES_STEP, MERGE_STEP) or label.startswith(BRANCH_MERGE_STEP)
 
 
 class Settings(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -20,8 +20,12 @@ READING = frozenset({"Read", "Glob", "Grep", "BashOutput", "WebFetch", "WebSearc
 
 WORKTREE_OPEN, WORKTREE_COMMIT, WORKTREE_DIFF = "worktree_open", "worktree_commit", "worktree_diff"
 WORKTREE_MERGE, WORKTREE_DISCARD = "worktree_merge", "worktree_discard"
-WORKTREE = (WORKTREE_OPEN, WORKTREE_COMMIT, WORKTREE_DIFF, WORKTREE_MERGE, WORKTREE_DISCARD)
-"""The tools with which a run manages its own worktree. Models never see them."""
+WORKTREE_BRANCH, WORKTREE_JOIN = "worktree_branch", "worktree_join"
+WORKTREE = (
+    *(WORKTREE_OPEN, WORKTREE_COMMIT, WORKTREE_DIFF, WORKTREE_MERGE, WORKTREE_DISCARD),
+    *(WORKTREE_BRANCH, WORKTREE_JOIN),
+)
+"""The tools with which a run manages its own worktree and those of its parallel branches. Models never see them."""
 
 COMPANIONS = {"BashOutput": "Bash", "KillBash": "Bash"}
 """Built-in tools that are useful only together with another one."""

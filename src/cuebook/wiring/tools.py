@@ -17,6 +17,7 @@ from cuebook.kernel.outcomes import Failed, ToolResult
 from cuebook.kernel.ports import EVERYWHERE, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.kernel.tool_names import WORKTREE as WORKTREE_TOOLS
+from cuebook.kernel.tool_names import WORKTREE_JOIN
 from cuebook.performers.agent_tools import Acts, Jobs, SearchProvider, agent_tools
 from cuebook.performers.agents.client_requests import ClientRequests
 from cuebook.performers.mcp import McpPrompts, McpServer, McpTools, checked_client
@@ -78,10 +79,19 @@ class Tools(Toolbox):
         return await found.describe(effect, settings)
 
     async def perform(self, effect: CallTool, call: Call) -> ToolResult | Failed:
+        if effect.tool == WORKTREE_JOIN and self._placed is not None:
+            await self._leave_branch(str(effect.arguments.get("branch")), call.run)
         found = self._of(effect, call.settings)
         if found is None or isinstance(found, Failed):
             return found or await super().perform(effect, call)
         return await found.perform(effect, call)
+
+    async def _leave_branch(self, worktree: str, run: str) -> None:
+        """Ends the background jobs in the worktree of a parallel branch, which is about to be merged."""
+        assert self._placed is not None
+        tools = self._placed.made.get(worktree)
+        if tools is not None:
+            await tools.leave(run)
 
     def _of(self, effect: CallTool, settings: Settings) -> Tools | Failed | None:
         """The tools in the run's own worktree; None if these are the ones to use."""
@@ -93,11 +103,11 @@ class Tools(Toolbox):
         """Ends the background jobs of a run."""
         if self._jobs is not None:
             await self._jobs.leave(run)
-        for tools in self._placed.made if self._placed is not None else ():
+        for tools in self._placed.made.values() if self._placed is not None else ():
             await tools.leave(run)
 
     async def close(self) -> None:
-        for tools in self._placed.made if self._placed is not None else ():
+        for tools in self._placed.made.values() if self._placed is not None else ():
             await tools.close()
         if self._jobs is not None:
             await self._jobs.close()

@@ -196,6 +196,8 @@ class NodeExtras(msgspec.Struct, frozen=True):
     """Whether its edges without conditions are taken at once; None for the setting of the workflow."""
     effort: Effort | None = None
     """How much its model reasons; None for the setting of the workflow."""
+    workspace: Literal["", "worktree"] = ""
+    """`worktree` if the parallel branch that begins with this node works in a git worktree of its own."""
 
 
 class Extras(msgspec.Struct, frozen=True):
@@ -242,7 +244,7 @@ class Workflow(Document, msgspec.Struct, frozen=True, dict=True):
 
     @property
     def own_worktree(self) -> bool:
-        return self.extras.workspace == "worktree"
+        return self.extras.workspace == "worktree" or any(one.workspace for one in self.extras.nodes.values())
 
     @property
     def title(self) -> str:

@@ -41,7 +41,7 @@ from cuebook.kernel.events import (
 from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, without_void
 from cuebook.kernel.outcomes import EffectFailed, Reply, Resumed, ToolResult, Usage
 from cuebook.kernel.outcomes import Source as Read
-from cuebook.kernel.run import WORKTREE_STEPS
+from cuebook.kernel.run import is_worktree_step
 
 _STATUS: dict[str, Status] = {"completed": "success", "failed": "failed", "skipped": "skipped"}
 _READING = "ReadSource "
@@ -193,7 +193,7 @@ class _Fold:
 
     def _entered(self, entry: Entry, event: StepStarted) -> list[Fields]:
         path = entry.place.path
-        if event.label in WORKTREE_STEPS:
+        if is_worktree_step(event.label):
             return []
         self._open[path] = Visit(event.label, path, entry.at)
         node = self._workflow.nodes[event.label]
@@ -231,7 +231,7 @@ class _Fold:
         return [] if answer is None else [self._event(entry, answer)]
 
     def _exited(self, entry: Entry, event: StepFinished) -> list[Fields]:
-        if event.label in WORKTREE_STEPS:
+        if is_worktree_step(event.label):
             return []
         data = {} if event.output is None else msgspec.json.decode(str(event.output))
         return self._closed(entry, entry.place.path, _STATUS[event.status], data, event.seconds, event.usage)

@@ -43,7 +43,7 @@ UNGUARDED = Admitted(_everything, dict)
 
 async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitted | Failed:
     """Decides whether the effect may be performed; waits for the user whenever something new needs approval."""
-    lacking = driver.engine.lacking(effect, driver.settings)
+    lacking = driver.engine.lacking(effect, driver.settings_at(key[0]))
     if lacking:
         await driver.waits.hand_over(line, lacking)
         return CANCELLED
@@ -58,7 +58,8 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
     held = False
     asked_about: dict[str, Any] = {}
     while True:
-        case = Case(driver.row, driver.settings, driver.recorded.policy, granted, tuple(driver.recorded.overrides))
+        settings = driver.settings_at(key[0])
+        case = Case(driver.row, settings, driver.recorded.policy, granted, tuple(driver.recorded.overrides))
         ruling = await _examined(driver, line, effect, case)
         if not isinstance(ruling, Needed):
             refused = _refused_before(driver, key)  # the user may have been faster than the gate

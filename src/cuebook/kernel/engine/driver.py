@@ -40,7 +40,7 @@ from cuebook.kernel.fold.replay import ALL, Cursor, Recorded
 from cuebook.kernel.journal import ROOT, Entry, Key, Place, branch_path, plain, without_void
 from cuebook.kernel.outcomes import SUPERSEDED, Answer, Cancelled, Done, EffectFailed, Failed
 from cuebook.kernel.ports import Claim, Estimate, News
-from cuebook.kernel.run import RunRow, Settings, Signal
+from cuebook.kernel.run import WORKTREE, RunRow, Settings, Signal
 
 if TYPE_CHECKING:
     from cuebook.kernel.engine.engine import Engine
@@ -97,6 +97,8 @@ class Driver:
         self._handing_over = False
         """Whether a branch stopped before its next effect, so that another process performs it."""
         self._given: Counter[str] | None = None
+        self._worktrees: dict[str, str] = {}
+        """The worktrees of branches that have one of their own, by path."""
         self._seq_of: dict[int, tuple[Failed, int]] = {}
         """The records of failures that a program received as values, by identity."""
 
@@ -455,6 +457,9 @@ class Driver:
         self, line: Line, path: str, branch: Effect | Branch, left: list[int] | None = None, *, cut: bool = False
     ) -> asyncio.Task[Any]:
         """Starts one member of an `All` below a branch."""
+        own = branch.worktree if isinstance(branch, Branch) else ""
+        if worktree := own or self._worktrees.get(line.cursor.path, ""):
+            self._worktrees[path] = worktree
         child = Line(self.recorded.cursor(path, cancelled=line.cursor.cancelled), cut=cut or line.cut)
         child.task = asyncio.get_running_loop().create_task(self._branch(child, branch, left))
         child.task.add_done_callback(_heard)
@@ -524,6 +529,13 @@ class Driver:
         return reply, seen_before
 
     # --- for `handlers` ---
+
+    def settings_at(self, path: str) -> Settings:
+        """The run's settings for the effects of a branch: with its own worktree, if it has one."""
+        worktree = self._worktrees.get(path)
+        if worktree is None:
+            return self.settings
+        return msgspec.structs.replace(self.settings, options={**self.settings.options, WORKTREE: worktree})
 
     async def answers_given(self) -> Counter[str]:
         """How many advance answers were already used for each label, if any label has several."""

@@ -536,7 +536,7 @@ def call_of(
         run=driver.run_id,
         key=f"{driver.run_id}/{key[0]}{_quoted(key[1])}#{key[2]}.{which}~{driver.recorded.rewinds}",
         attempt=attempt,
-        settings=driver.settings,
+        settings=driver.settings_at(key[0]),
         emit=stream.emit,
         reset=stream.reset,
         warn=warn,

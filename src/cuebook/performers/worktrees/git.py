@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 
 from cuebook.kernel.errors import CuebookError
@@ -43,6 +44,12 @@ class Git:
         identity = {f"GIT_{who}_{name}": value for who in ("AUTHOR", "COMMITTER") for name, value in _IDENTITY.items()}
         self._environ = {**own, **identity, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
         self._held: tuple[int, ...] = ()
+
+    def within(self, folder: Path) -> Git:
+        """Git in another folder, under the same lock."""
+        other = copy(self)
+        other.folder = folder
+        return other
 
     @property
     def is_installed(self) -> bool:

@@ -21,7 +21,7 @@ class Placed(Generic[T]):
         """`opened` returns a failure if the worktree with this name does not exist here."""
         self._make = make
         self._opened = opened
-        self._made: dict[str, T] = {}
+        self.made: dict[str, T] = {}
 
     def of(self, settings: Settings) -> T | Failed | None:
         """The performer for the run's own worktree; None if it has none."""
@@ -30,13 +30,9 @@ class Placed(Generic[T]):
             return None
         if isinstance(missing := self._opened(name), Failed):
             return missing
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
-
-    @property
-    def made(self) -> tuple[T, ...]:
-        return tuple(self._made.values())
+        if name not in self.made:
+            self.made[name] = self._make(name)
+        return self.made[name]
 
 
 class PlacedCommands:

@@ -1,4 +1,5 @@
-"""The worktrees of one repository: one for each run that asks for it, on a branch of its own.
+"""The worktrees of one repository: one for each run that asks for it, and one for each of its parallel branches that does.
+Each is on a git branch of its own.
 
 Everything can be repeated: a worktree is found again by its name, an unchanged commit is made once, and a commit that is
 already part of the branch is not merged again.
@@ -10,6 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import Failed
 from cuebook.performers.worktrees.git import Git, GitError, error_of
 
-_NAME = re.compile(r"[a-z0-9]{1,64}", re.ASCII)
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}", re.ASCII)
 _OLDEST = (2, 38)
 """The first version of git that can merge without touching a working folder."""
 _SHOWN = 200_000
@@ -40,6 +42,10 @@ class Origin(msgspec.Struct, frozen=True):
     """The branch that was checked out."""
     base: str
     """The commit that it started from."""
+    merged: bool = False
+    """For a parallel branch: whether its changes are in the worktree that it came from."""
+    conflicts: tuple[str, ...] = ()
+    """For a parallel branch: the files with conflicts that someone has to resolve in its worktree."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +57,19 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     into: str
     branch: str
     files: tuple[str, ...] = ()
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """What came of merging the worktree of a parallel branch."""
+
+    files: tuple[str, ...] = ()
+    """The files that the branch changed, if it was merged."""
+    conflicts: tuple[str, ...] = ()
+    """The files with conflicts; then nothing was merged."""
+    marked: tuple[str, ...] = ()
+    """Those of them that still contain the marks of a conflict."""
+    onto: str = ""
+    """The commit with which they conflict."""
 
 
 class Leftover(msgspec.Struct, frozen=True):
@@ -122,7 +141,7 @@ class Worktrees:
 
     def open(self, name: str) -> tuple[Origin, bool]:
         """Creates the worktree, or finds it. Returns whether files in the workspace have uncommitted changes."""
-        folder, git = self.folder(name), self._git()
+        git = self._git()
         with git.alone(self._lock):
             origin = self._origin(name)
             if origin is None:
@@ -130,15 +149,7 @@ class Worktrees:
                     str(self.workspace), git.said("symbolic-ref", "--short", "HEAD"), git.said("rev-parse", "HEAD")
                 )
                 _write(self._record(name), msgspec.json.encode(origin))
-            marker = self.store / "worktrees" / name
-            if (marker / "locked").exists() or not folder.is_dir():  # git was interrupted while it created the worktree
-                git.tried("worktree", "remove", "--force", "--force", str(folder))
-                shutil.rmtree(folder, ignore_errors=True)
-                git.said("worktree", "prune")
-                branch = branch_of(name)
-                known = git.holds("show-ref", "--verify", "--quiet", f"refs/heads/{branch}")
-                at = (str(folder), branch) if known else ("-b", branch, str(folder), origin.base)
-                git.said("worktree", "add", *at)
+            self._create(git, name, origin.base)
             changed = git.said("status", "--porcelain", "--untracked-files=no")
         return origin, bool(changed)
 
@@ -150,30 +161,59 @@ class Worktrees:
             return folder if isinstance(folder, Failed) else _no_record(name)
         git = self._git()
         with git.alone(self._lock):
-            # The index and the `.git` file in the worktree are not used: whatever ran there may have changed them.
-            index = self._home / f"{name}.index"
-            index.unlink(missing_ok=True)
-            env = {"GIT_DIR": str(self.store), "GIT_WORK_TREE": str(folder), "GIT_INDEX_FILE": str(index)}
-            inside = Git(folder, self._environ)
-            try:
-                inside.said("read-tree", origin.base, env=env)
-                inside.said("add", "--all", env=env)
-                nested = [
-                    line.partition("\t")[2]
-                    for line in inside.said("ls-files", "--stage", env=env).splitlines()
-                    if line.startswith(_SUBMODULE)
-                ]
-                tree = inside.said("write-tree", env=env)
-            finally:
-                index.unlink(missing_ok=True)
-            if nested:
-                return Failed(
-                    "nested_repository",
-                    f"The worktree contains another git repository, which cannot be merged: {', '.join(nested[:10])}.",
-                    fix=f"Remove it from {folder}, {_RETRY}.",
-                )
-            commit = self._commit(git, name, origin, tree)
-        return self._described(git, name, origin, commit)
+            commit = self._committed(git, name, origin)
+        return commit if isinstance(commit, Failed) else self._described(git, name, origin, commit)
+
+    def branch(self, name: str, parent: str) -> Origin | Failed:
+        """Creates the worktree of a parallel branch, or finds it. It begins with what is in the worktree `parent`."""
+        git = self._git()
+        with git.alone(self._lock):
+            origin = self._origin(name)
+            if origin is None or origin.merged:
+                missing, above = self.opened(parent), self._origin(parent)
+                if isinstance(missing, Failed) or above is None:
+                    return missing if isinstance(missing, Failed) else _no_record(parent)
+                base = self._committed(git, parent, above)
+                if isinstance(base, Failed):
+                    return base
+                origin = Origin(str(self.workspace), branch_of(parent), base)
+                _write(self._record(name), msgspec.json.encode(origin))
+            self._create(git, name, origin.base)
+        return origin
+
+    def join(self, name: str, parent: str, resolved: str = "") -> Joined | Failed:
+        """Merges what is in the worktree of a parallel branch into the worktree `parent`, and removes it.
+
+        If both changed the same lines, nothing is merged: the worktree of the branch receives the files with the marks of
+        the conflict, and its own version stays on a git branch. It is merged when someone has resolved the conflict with the
+        commit `resolved`.
+        """
+        git = self._git()
+        with git.alone(self._lock):
+            origin, above = self._origin(name), self._origin(parent)
+            if origin is None or above is None:
+                return _no_record(name if origin is None else parent)
+            if origin.merged:
+                self._remove(git, name)
+                return Joined()
+            for one in (name, parent):
+                if isinstance(missing := self.opened(one), Failed):
+                    return missing
+            commit = self._committed(git, name, origin)
+            if isinstance(commit, Failed):
+                return commit
+            marked = self._marked(git, origin, commit)
+            if origin.conflicts and (marked or resolved != origin.base):
+                return Joined((), origin.conflicts, marked, origin.base)
+            files: tuple[str, ...] = ()
+            if commit != origin.base:
+                conflict = self._joined(git, name, origin, commit, parent, above)
+                if conflict is not None:
+                    return conflict
+                files = self._described(git, name, origin, commit).files
+            _write(self._record(name), msgspec.json.encode(msgspec.structs.replace(origin, merged=True)))
+            self._remove(git, name)
+        return Joined(files)
 
     def merge(self, name: str, commit: str) -> str | Failed:
         """Merges the commit into the branch that was checked out, and removes the worktree. Returns what happened."""
@@ -255,6 +295,79 @@ class Worktrees:
     def _unfit(self, what: str, fix: str) -> Failed:
         return Failed("no_repository", f"A run cannot have a worktree here: {self.workspace} {what}.", fix=fix)
 
+    def _create(self, git: Git, name: str, base: str) -> None:
+        """Creates the folder and the branch, unless they exist."""
+        folder, marker = self.folder(name), self.store / "worktrees" / name
+        if not (marker / "locked").exists() and folder.is_dir():
+            return  # otherwise git was interrupted while it created the worktree
+        git.tried("worktree", "remove", "--force", "--force", str(folder))
+        shutil.rmtree(folder, ignore_errors=True)
+        git.said("worktree", "prune")
+        branch = branch_of(name)
+        known = git.holds("show-ref", "--verify", "--quiet", f"refs/heads/{branch}")
+        git.said("worktree", "add", *((str(folder), branch) if known else ("-b", branch, str(folder), base)))
+
+    @contextmanager
+    def _contents(self, git: Git, name: str, base: str) -> Iterator[_Contents]:
+        """The files in a worktree."""
+        # The index and the `.git` file in the worktree are not used: whatever ran there may have changed them.
+        folder, index = self.folder(name), self._home / f"{name}.index"
+        index.unlink(missing_ok=True)
+        env = {"GIT_DIR": str(self.store), "GIT_WORK_TREE": str(folder), "GIT_INDEX_FILE": str(index)}
+        contents = _Contents(git.within(folder), env)
+        try:
+            contents.said("read-tree", base)
+            contents.said("add", "--all")
+            yield contents
+        finally:
+            index.unlink(missing_ok=True)
+
+    def _committed(self, git: Git, name: str, origin: Origin) -> str | Failed:
+        """Commits what is in a worktree to its branch. Returns the base if nothing was changed."""
+        with self._contents(git, name, origin.base) as contents:
+            nested = contents.nested()
+            if nested:
+                return Failed(
+                    "nested_repository",
+                    f"The worktree contains another git repository, which cannot be merged: {', '.join(nested[:10])}.",
+                    fix=f"Remove it from {self.folder(name)}, {_RETRY}.",
+                )
+            return self._commit(git, name, origin, contents.said("write-tree"))
+
+    def _marked(self, git: Git, origin: Origin, commit: str) -> tuple[str, ...]:
+        """The files with conflicts that still contain marks."""
+        if not origin.conflicts:
+            return ()
+        files = (f":(literal){one}" for one in origin.conflicts)
+        found = git.tried("grep", "-l", "-z", "-E", "^(<<<<<<<|>>>>>>>) ", commit, "--", *files)
+        names = found.stdout.decode("utf-8", "replace").split("\0")
+        return tuple(one.removeprefix(f"{commit}:") for one in names if one)
+
+    def _joined(self, git: Git, name: str, origin: Origin, commit: str, parent: str, above: Origin) -> Joined | None:
+        """Merges a commit into the worktree `parent`. Returns the conflict, if there is one."""
+        with self._contents(git, parent, above.base) as contents:
+            tree = contents.said("write-tree")
+            onto = origin.base
+            if git.said("rev-parse", f"{onto}^{{tree}}") != tree:  # so that the base is what both have in common
+                onto = git.said("commit-tree", tree, "-p", onto, "-m", f"What run {parent} has changed so far")
+            tried = git.tried("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", onto, commit)
+            if tried.returncode not in (0, 1):
+                raise GitError(f"`git merge-tree` failed: {error_of(tried)}")
+            merged, *files = tried.stdout.decode("utf-8", "replace").split("\0")
+            if not tried.returncode:
+                contents.become(tree, merged.strip())
+                return None
+        # Its own version is on a branch before the files change, and the record changes after them: if it is interrupted in
+        # between, the same conflict is found again.
+        git.said("update-ref", f"refs/heads/{own_version_of(name)}", commit)
+        with self._contents(git, name, origin.base) as contents:
+            contents.become(contents.said("write-tree"), merged.strip())
+        conflicts = tuple(dict.fromkeys(one for one in files if one))
+        now = msgspec.structs.replace(origin, base=onto, conflicts=conflicts)
+        _write(self._record(name), msgspec.json.encode(now))
+        git.said("update-ref", f"refs/heads/{branch_of(name)}", onto)
+        return Joined((), conflicts, conflicts, onto)
+
     def _commit(self, git: Git, name: str, origin: Origin, tree: str) -> str:
         if git.said("rev-parse", f"{origin.base}^{{tree}}") == tree:
             return origin.base
@@ -322,10 +435,35 @@ class Worktrees:
         shutil.rmtree(folder, ignore_errors=True)
         git.tried("worktree", "prune")
         git.tried("branch", "-D", branch_of(name))
+        git.tried("branch", "-D", own_version_of(name))
+
+
+class _Contents:
+    """The files in a worktree, in an index of its own."""
+
+    def __init__(self, git: Git, env: Mapping[str, str]) -> None:
+        self._git, self._env = git, env
+
+    def said(self, *args: str) -> str:
+        return self._git.said(*args, env=self._env)
+
+    def nested(self) -> list[str]:
+        """The folders that are git repositories themselves."""
+        lines = self.said("ls-files", "--stage").splitlines()
+        return [line.partition("\t")[2] for line in lines if line.startswith(_SUBMODULE)]
+
+    def become(self, old: str, new: str) -> None:
+        """Changes the files from one tree to another. Fails if a file that differs was changed in the meantime."""
+        self.said("read-tree", "-m", "-u", old, new)
 
 
 def branch_of(name: str) -> str:
     return f"cuebook/{name}"
+
+
+def own_version_of(name: str) -> str:
+    """The git branch with the version of a parallel branch from before a conflict."""
+    return f"cuebook/{name}.own"
 
 
 def _no_record(name: str) -> Failed:

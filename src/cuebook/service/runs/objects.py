@@ -11,7 +11,7 @@ from cuebook.gate.policy import Override
 from cuebook.kernel.context import Text
 from cuebook.kernel.events import ENDED, WAITING, ArtifactMade
 from cuebook.kernel.journal import step_at
-from cuebook.kernel.run import WORKTREE_STEPS, Lease, RunRow, StepRow, Totals, WaitRow, stopped
+from cuebook.kernel.run import Lease, RunRow, StepRow, Totals, WaitRow, is_worktree_step, stopped
 from cuebook.kernel.short_ids import short_id
 from cuebook.kernel.votes import rule_of, votes_of, votes_words
 from cuebook.service.runs.tool_calls import call_object, plan_object
@@ -46,7 +46,7 @@ def final_output(view: RunView) -> Text | None:
 
 def last_output(view: RunView) -> Text | None:
     """The last output of the playbook itself; the diff of a worktree comes after it."""
-    outputs = [text for label, text in view.outputs.items() if label not in WORKTREE_STEPS]
+    outputs = [text for label, text in view.outputs.items() if not is_worktree_step(label)]
     return outputs[-1] if outputs else None
 
 

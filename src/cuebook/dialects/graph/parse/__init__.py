@@ -14,7 +14,7 @@ from cuebook.dialects.graph import inputs
 from cuebook.dialects.graph.model import Edge, InlineSkill, McpServer, Node, Workflow
 from cuebook.dialects.graph.parse import sources, structure
 from cuebook.dialects.graph.parse.extensions import extras
-from cuebook.dialects.graph.parse.forks import forks_of
+from cuebook.dialects.graph.parse.forks import forks_of, misplaced_worktrees
 from cuebook.dialects.graph.parse.nodes import MOVED, MOVING, node
 from cuebook.formats.shape import Shape, first_problems, in_order
 from cuebook.formats.values import Malformed, Value
@@ -99,7 +99,7 @@ class _Reading:
             workflow = msgspec.structs.replace(workflow, extras=found)
         forks, ambiguous = forks_of(workflow)
         workflow = msgspec.structs.replace(workflow, forks=forks)
-        shape.problems += ambiguous
+        shape.problems += ambiguous or misplaced_worktrees(workflow)
         self._judges(workflow)
         errors = in_order(shape.problems)
         warnings = in_order(shape.warnings)

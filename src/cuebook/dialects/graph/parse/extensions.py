@@ -7,7 +7,7 @@ an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from cuebook.dialects.findings import Problem
 from cuebook.dialects.graph.model import Edge, Extras, FanOut, Guard, NodeExtras
@@ -50,7 +50,7 @@ class _Extras:
             "max_steps": lambda one, at: shape.whole(one, at, 1),
             "router_model": shape.text,
             "effort": self._effort,
-            "workspace": lambda one, at: shape.choice(one, at, ("worktree",)),
+            "workspace": self._worktree,
             "guards": self._guards,
             "parallel": shape.flag,
             "fan_out": self._fan_outs,
@@ -200,7 +200,7 @@ class _Extras:
 
     def _one_node(self, id: str, value: Value, at: str, line: int) -> NodeExtras:
         shape = self.shape
-        fields = shape.closed(value, at, ("approval", "budget", "context", "effort", "parallel"))
+        fields = shape.closed(value, at, ("approval", "budget", "context", "effort", "parallel", "workspace"))
         budget = shape.closed(fields["budget"], f"{at}.budget", ("tokens", "money")) if "budget" in fields else {}
         if "budget" in fields and fields["budget"].kind == "map" and not budget:
             shape.wrong(fields["budget"].line, f"{at}.budget must not be empty.", "Add tokens or money.")
@@ -212,10 +212,15 @@ class _Extras:
             parallel=shape.flag(fields["parallel"], f"{at}.parallel") if "parallel" in fields else None,
             effort=self._effort(fields["effort"], f"{at}.effort") if "effort" in fields else None,
             line=line,
+            workspace=self._worktree(fields["workspace"], f"{at}.workspace") if "workspace" in fields else "",
         )
 
     def _effort(self, value: Value, at: str) -> Effort | None:
         return cast(Effort, self.shape.choice(value, at, get_args(Effort)))
+
+    def _worktree(self, value: Value, at: str) -> Literal["worktree"]:
+        self.shape.choice(value, at, ("worktree",))
+        return "worktree"
 
     def _money(self, value: Value, at: str) -> float | None:
         amount = self.shape.number(value, at, 0)

@@ -104,6 +104,24 @@ def _lines(edges: Sequence[Edge]) -> str:
     return f"line {listed}" if len(numbers) == 1 else f"lines {listed}"
 
 
+def misplaced_worktrees(workflow: Workflow) -> list[Problem]:
+    """A problem for each node that asks for a worktree although no parallel branch begins with it."""
+    first: dict[str, bool] = {}
+    for fan in workflow.fans.values():
+        for one in fan.every:  # a group after the branches that it is one of
+            first.update((to, to != one.join) for to in one.to)
+    return [
+        Problem(
+            f"x_cuebook.nodes.{node}.workspace: no parallel branch begins with '{node}', so it cannot have a worktree of its own.",
+            extras.line,
+            "Move it to the first node of a branch, or write `workspace: worktree` below x_cuebook for the whole run.",
+            "INVALID_EXTENSION",
+        )
+        for node, extras in workflow.extras.nodes.items()
+        if extras.workspace and not first.get(node)
+    ]
+
+
 # --- joins ---
 
 

@@ -14,6 +14,7 @@ import msgspec
 from cuebook.dialects.graph.model import FanOut, Node, Workflow
 from cuebook.dialects.graph.run.route import FAN_OUT, JOIN, at_limit, count, proved, routing_context, spent
 from cuebook.dialects.graph.run.state import Walk
+from cuebook.dialects.graph.run.worktrees import merged, opened
 from cuebook.kernel.effects import All, Branch, Program
 from cuebook.kernel.events import Noted
 from cuebook.kernel.outcomes import EffectFailed, Failed
@@ -61,6 +62,7 @@ def fan_out(walk: Walk, fan: FanOut, follow: Follow) -> Program[str | None]:
             count(walk, edge)
     left: dict[str, Any] = {}
     firsts = list(branches)
+    worktrees = yield from opened(walk, (to for to in firsts if branches[to] is None and to != fan.join))
     for number in range(0, len(firsts), fan.max_concurrency):
         wave = firsts[number : number + fan.max_concurrency]
         for to in wave:
@@ -68,18 +70,25 @@ def fan_out(walk: Walk, fan: FanOut, follow: Follow) -> Program[str | None]:
                 which = {"edge": edges[to].index, "asked": False} if to in edges else {}
                 yield Noted("route", {"from": fan.node, "to": to, "reason": FAN_OUT, **which})
         begun = {to: branches[to] for to in wave if to not in edges or (to != fan.join and to not in walk.stops)}
-        yield from _together(walk, fan, begun, join, follow, left)
+        yield from _together(walk, fan, begun, join, follow, left, worktrees)
         if _ended(walk, left):
             break
     for one in left.values():
         walk.join(one)
-    if walk.stopped or (walk.halts and walk.broken):
-        return None
-    return join
+    halted = walk.halts and bool(walk.broken)
+    if not halted:  # a run that fails keeps its worktrees, so that a retry continues in them
+        yield from merged(worktrees)
+    return None if walk.stopped or halted else join
 
 
 def _together(
-    walk: Walk, fan: FanOut, wave: Mapping[str, FanOut | None], join: str, follow: Follow, left: dict[str, Any]
+    walk: Walk,
+    fan: FanOut,
+    wave: Mapping[str, FanOut | None],
+    join: str,
+    follow: Follow,
+    left: dict[str, Any],
+    worktrees: Mapping[str, str],
 ) -> Program[None]:
     """Runs branches in parallel and adds the result of each to `left`, by its first node.
 
@@ -93,10 +102,13 @@ def _together(
         if share < 1:
             yield from at_limit(walk, next(iter(going.values())), visited)
         begins = [
-            _begin(walk, fan, wave[to] or to, at, join, follow, share + (number < over), left.get(to))
+            Branch(
+                _begin(walk, fan, wave[to] or to, at, join, follow, share + (number < over), left.get(to)),
+                worktrees.get(to, ""),
+            )
             for number, (to, at) in enumerate(going.items())
         ]
-        outcomes = yield All(tuple(map(Branch, begins)))
+        outcomes = yield All(tuple(begins))
         for outcome in outcomes:
             if isinstance(outcome, Failed):
                 raise EffectFailed(outcome)

@@ -17,6 +17,7 @@ from cuebook.dialects.graph.run.sources import Material
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Checkpoint
 from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.run import WORKTREE
 
 MAX_STEPS = 200
 """The default limit for node visits."""
@@ -71,6 +72,8 @@ class Walk:
         self.halts = options.get("on_failure", extras.on_failure) == "halt"
         self.max_steps: int = options.get("max_steps") or extras.max_steps or MAX_STEPS
         self.offline = bool(options.get("offline"))
+        self.worktree = str(options.get(WORKTREE) or "")
+        """The name of the run's own worktree."""
         self.fans = {} if self.strict else workflow.fans
         self.guards = {} if self.strict else {guard.edge: guard for guard in extras.guards}
         self.material = Material(workflow, inputs)
