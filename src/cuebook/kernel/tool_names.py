@@ -27,6 +27,14 @@ WORKTREE = (
 )
 """The tools with which a run manages its own worktree and those of its parallel branches. Models never see them."""
 
+AGENT_REQUESTS = ("agent_permission", "agent_read", "agent_write", "agent_run")
+"""The tools that serve the requests of coding agents."""
+INTERNAL = frozenset({*AGENT_REQUESTS, *WORKTREE})
+"""Tools that neither a playbook nor a model can call."""
+
+AGENTS_OWN = frozenset({*BUILT_IN, "Task"} - {"WebFetch", "WebSearch"})
+"""The tools of a step that are not offered to a coding agent, because it has its own."""
+
 COMPANIONS = {"BashOutput": "Bash", "KillBash": "Bash"}
 """Built-in tools that are useful only together with another one."""
 

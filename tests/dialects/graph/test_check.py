@@ -182,6 +182,15 @@ def test_a_skill_is_unknown_only_if_the_installed_skills_are_known() -> None:
     assert (one.code, one.fix) == ("UNKNOWN_SKILL", "Did you mean 'github'?")
 
 
+def test_a_misspelt_built_in_tool_is_reported_and_any_other_name_is_not() -> None:
+    text = (
+        "id: a\nname: A\nentry: a\nnodes:\n  a:\n    name: A\n    instruction: Do.\n"
+        "    disallowed_tools: [Golb, NotebookEdit, Task, mcp__github__search, Bash]\nedges: []\n"
+    )
+    (one,) = [one for one in found(text, "g.yml") if one.severity == "warning"]
+    assert (one.code, one.line, one.fix) == ("UNKNOWN_TOOL", 5, "Did you mean 'Glob'?")
+
+
 @pytest.mark.parametrize(
     ("edits", "code"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from cuebook.dialects.graph.parse.forks import allowed, ambiguous
 from cuebook.dialects.graph.run.sources import FILE_CODES, FILE_UNREADABLE, named_sources
 from cuebook.dialects.graph.run.state import MAX_STEPS, fewest_visits
 from cuebook.formats.suggestions import meant
+from cuebook.kernel.tool_names import BUILT_IN
 
 __all__ = ["CODES", "Finding", "check", "sarif"]
 
@@ -53,6 +55,7 @@ ERRORS = {
 WARNINGS = {
     "UNKNOWN_SKILL": "A node uses an unknown skill.",
     "BROKEN_SKILL": "A node uses a skill whose file cannot be read.",
+    "UNKNOWN_TOOL": "The name of a tool resembles that of a built-in tool, but no built-in tool has it.",
     "UNKNOWN_MODEL": "A model name is invalid, or its provider is unknown.",
     "MALFORMED_PATH": "A path is malformed, so a check on it always fails.",
     "DEFAULT_NOT_IN_ENUM": "The default of an input is not one of its enum values.",
@@ -84,6 +87,7 @@ def check(text: str, name: str, around: Surroundings | None = None) -> list[Find
     if parsed.workflow is not None:
         problems += ambiguous(parsed.workflow, {})
         problems += _notes(parsed.workflow)
+        problems += unknown_tools(parsed.workflow)
         problems += _surroundings(parsed.workflow, around or Surroundings())
     findings = [_finding(problem) for problem in problems]
     return sorted(findings, key=lambda finding: (finding.line or 0, finding.code))
@@ -132,6 +136,32 @@ def unknown_skills(workflow: Workflow, skills: Collection[str]) -> Iterator[Prob
             if skill not in known:
                 message = f"The node '{node.id}' uses the unknown skill '{skill}'."
                 yield Problem(message, node.line, meant(skill, sorted(known)), "UNKNOWN_SKILL")
+
+
+OTHER_AGENTS = frozenset(
+    {
+        *("Agent", "AskUserQuestion", "ExitPlanMode", "KillShell", "LS", "MultiEdit", "NotebookEdit", "NotebookRead"),
+        *("Skill", "SlashCommand", "Task", "TaskOutput", "TaskStop", "TodoRead"),
+    }
+)
+"""Tools of other coding agents, which published workflows name, and sub-agents."""
+
+
+def unknown_tools(workflow: Workflow) -> Iterator[Problem]:
+    """A warning for each name that is nearly that of a built-in tool. Any other name may be that of a server's tool."""
+    for node in workflow.nodes.values():
+        named = [("disallowed_tools", one, node.line) for one in node.disallowed_tools]
+        for number, evaluator in enumerate(node.eval):
+            rule = evaluator.rule
+            called = (*rule.any_tool_called, *rule.all_tools_called, *rule.no_tool_called)
+            named += ((f"eval[{number}]", one, evaluator.line or node.line) for one in called)
+        for at, name, line in named:
+            if name in BUILT_IN or name in OTHER_AGENTS:
+                continue
+            close = get_close_matches(name, BUILT_IN, n=1, cutoff=0.7)
+            if close:
+                message = f"nodes.{node.id}.{at}: there is no built-in tool '{name[:60]}'."
+                yield Problem(message, line, f"Did you mean '{close[0]}'?", "UNKNOWN_TOOL")
 
 
 class NamedModel(msgspec.Struct, frozen=True):

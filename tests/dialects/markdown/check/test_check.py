@@ -258,6 +258,9 @@ def test_an_invalid_input_is_reported(line: str, code: str, severity: str) -> No
         ('@elicit(select, "Which?", "one", two)', "elicit_dropped"),
         ('@elicit(select, "Which?", "one", "")', "elicit_empty"),
         ("@tool(what/ever, list)", "tool_connection"),
+        ("@tool(builtin, agent_write)", "internal_tool"),
+        ("@tool(python, worktree_merge)", "internal_tool"),
+        ("@tool(builtin, Golb)", "unknown_tool"),
         ('@elicit(select, "?", default:"a", "a")', "unread_default"),
         ('@elicit(input, "?", default: "a")', "unread_default"),
         ('@output(kept: string, "a")', "output_options"),
@@ -295,6 +298,19 @@ def test_an_invalid_directive_is_reported(line: str, code: str) -> None:
 )  # fmt: skip
 def test_a_line_that_may_be_intended_is_not_reported(line: str) -> None:
     assert in_step(line) == []
+
+
+@pytest.mark.parametrize(
+    "call", ["builtin, Glob", "builtin, WebSearch", "python, golb", "github, golb", "files, agent_write"]
+)
+def test_tools_that_may_exist_are_not_reported(call: str) -> None:
+    assert in_step(f"@tool({call})") == []
+
+
+def test_a_misspelt_tool_gets_a_suggestion() -> None:
+    (one,) = check("# T\n\n## STEP 1: A\n\n@tool(builtin, Golb)\n", "t.md")
+    assert one.line == 5
+    assert one.fix.startswith("Did you mean 'Glob'?")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ ERRORS = {
     "second_block": "A step has a second branch block, which is treated as more alternatives of the first.",
     "enum_options": "An enum input has no options, so no value is valid.",
     "prompt_path": "The path of a file prompt is outside the playbook's folder, so the step fails.",
+    "internal_tool": "A step calls a tool that serves Cuebook itself, so the step fails.",
     "tool_json": "The arguments of a tool are not valid JSON, so the step fails.",
 }
 
@@ -57,6 +58,7 @@ WARNINGS = {
     "prompt_name": "A prompt name is malformed, so the prompt will not be found.",
     "tool_arguments": "A @tool without a connection and a tool name has no effect.",
     "tool_connection": "A connection name is not a valid name for a tool server.",
+    "unknown_tool": "A step calls a built-in tool that does not exist.",
     "tool_with_elicit": "A step has both a tool and a question: only the tool is used.",
     "tool_with_prompt": "A step has both a tool and a prompt: the prompt has no effect.",
     "tool_on_branching": "A step with branches calls a tool, so the branches are never reached.",

@@ -12,9 +12,10 @@ from cuebook.dialects.markdown.model import Elicitation, Output, PromptUse, Tool
 from cuebook.dialects.markdown.parse.declarations import OUTPUT_TYPES
 from cuebook.dialects.markdown.parse.directives import SCHEMES, Directive, variable_of
 from cuebook.dialects.markdown.run.placeholders import placeholders
-from cuebook.dialects.markdown.run.tools import fill
+from cuebook.dialects.markdown.run.tools import BUILT_IN_CONNECTION, OWN_CONNECTIONS, fill
+from cuebook.formats.suggestions import meant
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.tool_names import HOW_NAMED, SERVER_NAME
+from cuebook.kernel.tool_names import BUILT_IN, HOW_NAMED, INTERNAL, SERVER_NAME
 
 FORMS = {
     "output": '@output(name), @output(name: type) or @output(name, extract:"field")',
@@ -165,12 +166,26 @@ def _tool(tool: ToolUse, at: tuple[int, int]) -> Iterator[Finding]:
     if not SERVER_NAME.fullmatch(tool.connection):
         message = f"A connection cannot be named '{shown(tool.connection)}', so the step fails."
         yield found("tool_connection", message, *at, HOW_NAMED)
+    yield from _known_tool(tool, at)
     any_value = {placeholder.name: "1" for placeholder in placeholders(tool.arguments)}
     try:
         fill(tool.arguments, any_value, {})
     except BadInput as why:
         message = f"The arguments of '{shown(tool.tool)}' cannot be used: {why.message.rstrip('.')}. The step fails."
         yield found("tool_json", message, *at, why.fix)
+
+
+def _known_tool(tool: ToolUse, at: tuple[int, int]) -> Iterator[Finding]:
+    """Checks the names of tools that do not belong to a server. The functions of the configuration are not known here."""
+    if tool.connection not in OWN_CONNECTIONS:
+        return
+    if tool.tool in INTERNAL:
+        message = f"'{tool.tool}' serves Cuebook itself: a playbook cannot call it, so the step fails."
+        yield found("internal_tool", message, *at, f"Use one of: {', '.join(BUILT_IN)}.")
+    elif tool.connection == BUILT_IN_CONNECTION and tool.tool not in BUILT_IN:
+        message = f"There is no built-in tool '{shown(tool.tool)}'."
+        fix = f"{meant(tool.tool, BUILT_IN)} A function of your configuration is written @tool(python, NAME, ...)."
+        yield found("unknown_tool", message, *at, fix)
 
 
 def _repeated(unit: Unit, material: Material) -> Iterator[Finding]:

@@ -18,7 +18,8 @@ from cuebook.dialects.markdown.run.placeholders import Placeholder, placeholders
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import ToolResult
 
-OWN_CONNECTIONS = frozenset({"python", "builtin"})
+BUILT_IN_CONNECTION = "builtin"
+OWN_CONNECTIONS = frozenset({"python", BUILT_IN_CONNECTION})
 """Connections that are not tool servers: configured Python functions and built-in tools."""
 
 _TEXTS = frozenset({"string", "text", "enum"})

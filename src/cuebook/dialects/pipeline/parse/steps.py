@@ -343,7 +343,7 @@ def _tool(scope: Scope, written: str, line: int, at: str) -> str:
         fix = "List the tools one by one."
         shape.wrong(line, f"{at}: '{written[:60]}' would allow more than the listed tools.", fix, "UNKNOWN_TOOL")
     elif not all(commands.tool_name(written).rpartition(".")[::2]):
-        fix = f"{shape.meant(written, TOOLS.values())} Write a server's tool as SERVER.TOOL."
+        fix = f"{shape.meant(written, tuple(dict.fromkeys(TOOLS.values())))} Write a server's tool as SERVER.TOOL."
         shape.wrong(line, f"{at}: there is no tool '{written[:60]}'.", fix, "UNKNOWN_TOOL")
     return commands.tool_name(written)
 
