@@ -51,8 +51,8 @@ class Team(Repository):
 
     def _reply(self, request: dict[str, Any]) -> str | dict[str, Any]:
         messages = request["messages"]
-        node = next(one for one in ("plan", "left", "right", "end") if f"Node {one}." in str(messages))
-        node = next((one for one in ("plan", "left", "right", "end") if f"Node {one}." in _asked(messages)), node)
+        asked = str([one["content"] for one in messages if one["role"] == "user"][-1:])
+        node = next(one for one in ("plan", "left", "right", "end") if f"Node {one}." in asked)
         if messages[-1]["role"] == "tool" or node not in self.commands:
             return f"{node} is done."
         self.ran.append(node)
@@ -70,10 +70,6 @@ class Team(Repository):
         """Whether only the workspace itself and its branch are left."""
         lists = len(self.git("worktree", "list").splitlines())
         return (self.branches, self.folders(), lists, self.git("status", "--porcelain")) == (["main"], [], 1, "")
-
-
-def _asked(messages: list[dict[str, Any]]) -> str:
-    return str([one["content"] for one in messages if one["role"] == "user"][-1:])
 
 
 @pytest.fixture
