@@ -123,7 +123,7 @@ def _limited_branch(branch: Effect | Branch, over: Over, spent: Spent) -> Effect
     if not isinstance(branch, Branch):
         return branch
     start, begun = branch.start, copy(spent)
-    return msgspec.structs.replace(branch, start=lambda state: limited(start(state), over, begun=begun))
+    return Branch(lambda state: limited(start(state), over, begun=begun), branch.worktree)
 
 
 def _asks(asked: Any) -> list[AskModel]:

@@ -101,7 +101,7 @@ def _with_options(program: Program[Any], options: Mapping[str, Any]) -> Program[
 def _in_branches(asked: All, options: Mapping[str, Any]) -> All:
     return All(
         tuple(
-            msgspec.structs.replace(one, start=with_options(one.start, options)) if isinstance(one, Branch) else one
+            Branch(with_options(one.start, options), one.worktree) if isinstance(one, Branch) else one
             for one in asked.branches
         )
     )

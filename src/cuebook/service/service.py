@@ -138,7 +138,7 @@ class Service(Queries):
         self._rate = rate
         self._tenant_runs = tenant_runs
         self._host_lease = host_lease
-        self._worktree_problem = worktree_problem
+        self.worktree_problem = worktree_problem
         self.ceilings = ceilings
         self._learn_handles = learn
         self._handles = Handles(store, made.codec)
@@ -193,7 +193,7 @@ class Service(Queries):
         """The settings with the name of the run's worktree, if it is to have one. Raises `BadInput` if it cannot."""
         if not settings.options.get(WORKTREE) and not document.own_worktree:
             return settings
-        problem = await asyncio.to_thread(self._worktree_problem)
+        problem = await asyncio.to_thread(self.worktree_problem)
         if problem is not None:
             raise BadInput(problem.message, fix=problem.fix)
         return msgspec.structs.replace(settings, options={**settings.options, WORKTREE: row.id})

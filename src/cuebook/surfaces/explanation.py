@@ -10,11 +10,13 @@ import msgspec
 
 from cuebook.dialects.presentation.preview import Branch, Preview, Step, question_details
 from cuebook.kernel.effects import AskHuman, AskModel, CallTool, Effect, ReadSource, RunCommand, SendHttp
-from cuebook.service.preview.asked import KindRuling, StepRuling, ToolRuling
+from cuebook.kernel.tool_names import WORKTREE_MERGE
+from cuebook.service.preview.asked import StepRuling
 from cuebook.service.preview.bound import UNSEEN, Bound, Terms, Use
 from cuebook.service.preview.explanation import Explanation
 from cuebook.service.preview.rulings import ActRuling
-from cuebook.service.preview.touches import Touches
+from cuebook.service.preview.tool_rulings import KindRuling, ToolRuling
+from cuebook.service.preview.touches import AgentAccess, Touches
 from cuebook.surfaces import display
 
 NO_PRICE = "unknown: no price is listed for this model"
@@ -52,6 +54,7 @@ def explanation_object(explained: Explanation) -> dict[str, Any]:
             for one in explained.touches.touched
         ],
         "hosts": [{"host": host, "for": what} for host, what in explained.touches.hosts.items()],
+        "agents": [{"agent": name, **msgspec.to_builtins(access)} for name, access in explained.touches.agents.items()],
         "notes": [*explained.touches.problems, *explained.notes],
         "asked": asked_object(explained),
         "bound": _bound_object(explained),
@@ -141,8 +144,21 @@ def _touches_lines(found: Touches, notes: Sequence[str]) -> Iterator[str]:
         yield "  nothing"
     for host, what in found.hosts.items():
         yield f"  host  {host} ({what})"
+    for name, access in found.agents.items():
+        yield from (f"  gives {name} {words}" for words in access_words(access))
     for words in (*found.problems, *notes):
         yield f"  note  {one_line(words)}"
+
+
+def access_words(access: AgentAccess) -> Iterator[str]:
+    """What a coding agent is given when it is started, one clause each."""
+    yield "the workspace and a home folder of its own, to change"
+    if access.readable:
+        yield f"{', '.join(access.readable)}, to read"
+    for name, handle in access.variables.items():
+        yield f"the secret {handle} in the variable {name}{', if it exists' if name in access.optional else ''}"
+    for name, handle in access.files.items():
+        yield f"the secret {handle} in the file {name} of its home folder, to read"
 
 
 def _steps(labels: Sequence[str]) -> str:
@@ -204,7 +220,7 @@ def ruling_object(one: ActRuling) -> dict[str, Any]:
         "rules": list(one.rules),
         "secrets": [{"at": use.at, "handle": use.handle} for use in one.secrets],
         "hosts": list(one.hosts),
-        "tools": [{"tool": tool, "decision": decision} for tool, decision in one.tools],
+        "tools": [{"tool": tool.tool, "decision": tool.decision} for tool in one.tools],
         "notes": list(one.notes),
     }
 
@@ -245,7 +261,7 @@ def asked_object(explained: Explanation) -> dict[str, Any]:
                             for kind in tool.kinds
                         ],
                     }
-                    for tool in one.tools
+                    for tool in one.act.tools
                 ],
             }
             for one in explained.asked
@@ -257,7 +273,7 @@ def asked_lines(explained: Explanation) -> Iterator[str]:
     """What would be asked, step by step, and what that means for a run without anyone to ask."""
     for one in explained.asked:
         yield f"{one.act.decision:<8}{_act_words(one.act)}{_because(one.act.rules)}"
-        for tool in one.tools:
+        for tool in one.act.tools:
             yield from (f"  {line}" for line in _tool_lines(tool))
     yield asked_summary(explained)
 
@@ -291,8 +307,8 @@ def asked_summary(explained: Explanation) -> str:
     """In one line, where someone would be asked for approval."""
     places: dict[str, dict[str, None]] = {}
     for one in explained.asking:
-        places.setdefault(one.act.act.label, {}).update(dict.fromkeys(one.asking_tools))
-    unknown = [one.act.act.label for one in explained.asked if one.act.decision == "unknown"]
+        places.setdefault(one.act.act.label or "before the first step", {}).update(dict.fromkeys(one.asking_tools))
+    unknown = [one.act.act.label or "its sources" for one in explained.asked if one.act.decision == "unknown"]
     if explained.preview.unforeseeable:
         return f"Only the run shows what it asks: {explained.preview.unforeseeable}."
     also = f" Only the run shows it for: {', '.join(dict.fromkeys(unknown))}." if unknown else ""
@@ -331,17 +347,14 @@ _KINDS = {"model": "Models", "tool": "Tools", "command": "Commands", "file": "Fi
 
 def overview(explained: Explanation) -> Overview:
     touched, reached = explained.touches.touched, explained.reached
-    asked = {one.act.label for one in reached if one.decision == "ask"}
-    asks = [_act_words(one) for one in reached if one.decision == "ask"]
-    asks += [
-        f"{one.domain} {display.short(one.target)}"
-        for one in touched
-        if one.decision == "ask" and not asked.issuperset(one.steps)
-    ]
+    asks = [_act_words(one.act) for one in explained.asked if one.act.decision == "ask"]
+    asks += [f"tool {tool}" for one in explained.asked for tool in one.asking_tools]
     hosts = [*explained.touches.hosts, *(host for one in reached for host in one.hosts)]
     reaches = {"Hosts": tuple(dict.fromkeys(hosts))}
     for kind, name in _KINDS.items():
         reaches[name] = tuple(dict.fromkeys(display.short(one.target) for one in touched if one.domain == kind))
+    given = [f"{handle} ({name})" for name, one in explained.touches.agents.items() for handle in _handles(one)]
+    reaches["Secrets"] = tuple(dict.fromkeys((*reaches["Secrets"], *given)))
     flaws = [note for note in explained.notes if note not in explained.preview.notes]
     problems = [explained.refused, *explained.touches.problems, *flaws]
     return Overview(
@@ -358,10 +371,14 @@ def overview(explained: Explanation) -> Overview:
     )
 
 
+def _handles(access: AgentAccess) -> list[str]:
+    return [*access.variables.values(), *access.files.values()]
+
+
 def _asked_rows(one: StepRuling) -> Iterator[tuple[str, str, str]]:
     words = _act_words(one.act).partition(": ")[2]
     yield one.act.decision, words, "; ".join(one.act.rules)
-    for tool in one.tools:
+    for tool in one.act.tools:
         line, *more = _tool_lines(tool)
         named, _, why = line[8:].partition(": ")
         yield tool.decision, named, "; ".join(filter(None, [why, *(words.strip() for words in more)]))
@@ -369,10 +386,13 @@ def _asked_rows(one: StepRuling) -> Iterator[tuple[str, str, str]]:
 
 def _act_words(one: ActRuling) -> str:
     """One line that describes a step. It does not name the model: a run may replace the one that its playbook names."""
-    return f"step {one.act.label}: {_effect_words(one.act.effect)}"
+    where = f"step {one.act.label}" if one.act.label else "before the first step"
+    return f"{where}: {_effect_words(one.act.effect)}"
 
 
 def _effect_words(effect: Effect | None) -> str:
+    if isinstance(effect, CallTool) and effect.tool == WORKTREE_MERGE:
+        return "merge the changes in the worktree, if there are any"
     return "ask the model" if isinstance(effect, AskModel) else display.short(action_words(effect))
 
 

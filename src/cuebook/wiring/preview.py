@@ -9,14 +9,16 @@ from contextlib import suppress
 import msgspec
 
 from cuebook.config import config_folder
+from cuebook.formats.addresses import parse_place
 from cuebook.gate.policy import Policy, load_policy
+from cuebook.kernel.effects import AGENTS
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.model_names import chain, chained
 from cuebook.performers.models import MAX_TOKENS, Facts, Prices
 from cuebook.performers.models.providers import EMBEDDED_WINDOW
 from cuebook.service.preview.bound import Terms
 from cuebook.service.preview.explanation import Setup
-from cuebook.service.preview.touches import Asked, Reach
+from cuebook.service.preview.touches import AgentAccess, Asked, Reach
 from cuebook.wiring.wiring import Wiring
 
 
@@ -39,6 +41,7 @@ def preview_setup(wiring: Wiring, model: str = "") -> Setup:
         terms=terms_by_model(wiring)(model),
         budget=wiring.config.budget,
         workspace=wiring.factory.workspace.path,
+        wins=wins,
         flaws=lambda models: () if wins else map(str, wiring.flaws_of(models)),
         terms_with=lambda models: terms_by_model(wiring)(
             chained([model, *(() if wins else (_asked(wiring, one.name, model).name for one in models))])
@@ -81,5 +84,16 @@ def _asked(wiring: Wiring, model: str, own: str) -> Asked:
 
 
 def _one_asked(wiring: Wiring, model: str) -> Asked:
+    if model.startswith(AGENTS):
+        return Asked(model, agent=_access(wiring, model))
     config = wiring.provider_configs.get(model.partition("/")[0])
     return Asked(model, "" if config is None else config.base_url)
+
+
+def _access(wiring: Wiring, model: str) -> AgentAccess:
+    try:
+        agent = wiring.factory.catalogue.agent(model)
+    except BadInput:  # reported as the model's problem
+        return AgentAccess()
+    hosts = tuple(parse_place(host).url.place for host in agent.hosts)
+    return AgentAccess(hosts, agent.secret_env, agent.secret_files, agent.readable, agent.optional)

@@ -6,7 +6,7 @@ shown as if it came first: with the input and without results.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,9 +21,10 @@ from cuebook.dialects.graph.run.tools import toolset, unset
 from cuebook.dialects.graph.run.visit import MAX_TURNS, asking, assemble
 from cuebook.dialects.presentation.preview import Act, Branch, Limits, Preview, Step, declared_inputs, known_inputs
 from cuebook.kernel.conversation import REPAIRS, SUMMARIES
-from cuebook.kernel.effects import AskModel, CallTool, Program, ReadSource
+from cuebook.kernel.effects import AGENTS, AskModel, CallTool, Program, ReadSource
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.run import Settings
+from cuebook.kernel.tool_names import AGENTS_OWN
 
 
 def preview(workflow: Workflow, given: Mapping[str, Any], settings: Settings) -> Program[Preview]:
@@ -46,9 +47,9 @@ def preview(workflow: Workflow, given: Mapping[str, Any], settings: Settings) ->
         inputs=inputs,
         declared=declared_inputs(workflow),
         heading="steps, beginning at the entry",
-        steps=tuple(_step(workflow, one) for one in prepared.nodes),
+        steps=tuple(_step(workflow, one, settings) for one in prepared.nodes),
         steps_key="nodes",
-        acts=[_act(workflow, one) for one in prepared.nodes],
+        acts=[_act(workflow, one, settings) for one in prepared.nodes],
         reads=_reads(workflow, inputs),
         fails=bool(failure),
         failure=failure,
@@ -116,12 +117,12 @@ def prepare(workflow: Workflow, inputs: Mapping[str, Any], options: Mapping[str,
     return Preparation(made, {skill: material.skill(skill) for skill in named}, flaws)
 
 
-def _act(workflow: Workflow, one: Prepared) -> Act:
+def _act(workflow: Workflow, one: Prepared, settings: Settings) -> Act:
     node = one.node
     fan = workflow.fans.get(node.id)
     then = tuple(map(edge_words, workflow.out_edges[node.id])) if fan is None else (fan_words(fan),)
     approval = approval_of(workflow, node)
-    tools = [spec.name for spec in one.ask.tools]
+    tools = _offered(one.ask, settings)
     return Act(
         label=node.id,
         title=node.name,
@@ -145,18 +146,25 @@ def _act(workflow: Workflow, one: Prepared) -> Act:
     )
 
 
-def _step(workflow: Workflow, one: Prepared) -> Step:
+def _step(workflow: Workflow, one: Prepared, settings: Settings) -> Step:
     node, edges = one.node, workflow.out_edges[one.node.id]
     approval = approval_of(workflow, node)
-    tools = [spec.name for spec in one.ask.tools]
+    agent = settings.asked(one.ask.model).startswith(AGENTS)
+    tools = _offered(one.ask, settings)
     gives = tuple(outputs(node.output))
     also = [f"has the skills {', '.join(node.skills)}"] if node.skills else []
-    also.append(f"may call {', '.join(tools)}" if tools else "has no tools")
+    if agent:
+        also.append(f"has tools of its own{f', and may call {_listed(tools)}' if tools else ''}")
+    else:
+        also.append(f"may call {_listed(tools)}" if tools else "has no tools")
+    extras = workflow.extras.nodes.get(node.id)
+    if extras is not None and extras.workspace:
+        also.append("begins a branch in a git worktree of its own")
     return Step(
         label=node.id,
         title=node.name,
         asks_approval=bool(approval),
-        does=(f"asks {one.ask.model or 'the model'}{f', with {one.ask.effort} effort' if one.ask.effort else ''}",),
+        does=(_asks(one.ask, settings),),
         gives=gives,
         also=tuple(also),
         decided_by=_decided_by(workflow, node, edges),
@@ -176,6 +184,21 @@ def _step(workflow: Workflow, one: Prepared) -> Step:
             "parallel": _parallel(workflow, node),
         },
     )
+
+
+def _asks(ask: AskModel, settings: Settings) -> str:
+    model = (settings.model if settings.model_wins else ask.model) or "the model"
+    return f"asks {model}{f', with {ask.effort} effort' if ask.effort else ''}"
+
+
+def _offered(ask: AskModel, settings: Settings) -> list[str]:
+    """The tools that the model is offered. A coding agent has its own for files and commands."""
+    agent = settings.asked(ask.model).startswith(AGENTS)
+    return [spec.name for spec in ask.tools if not agent or spec.name not in AGENTS_OWN]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names)
 
 
 def _parallel(workflow: Workflow, node: Node) -> dict[str, Any] | None:

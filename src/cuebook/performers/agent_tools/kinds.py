@@ -1,10 +1,13 @@
-"""What a call of each built-in tool may do, in policy terms, whatever its arguments are. For previews."""
+"""What a call of each built-in tool, and each request of a coding agent, may do in policy terms, whatever its arguments are.
+For previews.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
 from cuebook.kernel.ports import Action
+from cuebook.kernel.tool_names import WORKTREE_MERGE
 
 ANY = "cuebook-any"
 """Represents every command, file or host in the actions below. No rule names it."""
@@ -32,6 +35,18 @@ KINDS: dict[str, tuple[Kind, ...]] = {
     "Bash": (_RUNS, _CONNECTS),
     "WebFetch": (_FETCHES,),
     "WebSearch": (_FETCHES,),
+    WORKTREE_MERGE: (_WRITES,),
 }
 HARMLESS = frozenset({"BashOutput", "KillBash", "TodoWrite"})
 """Tools that concern only the run itself: they can be denied, but are never asked about."""
+
+
+def requests_of(agent: str) -> tuple[tuple[Action, tuple[Kind, ...]], ...]:
+    """What a coding agent may ask of Cuebook, as the tools that serve these requests."""
+    else_ = Kind("anything else it asks permission for", Action("tool", f"{agent}:{ANY}"))
+    return (
+        (Action("tool", "agent_permission", True), (_RUNS, _WRITES, _READS, _FETCHES, else_)),
+        (Action("tool", "agent_read", True), (_READS,)),
+        (Action("tool", "agent_write"), (_WRITES,)),
+        (Action("tool", "agent_run"), (_RUNS,)),
+    )

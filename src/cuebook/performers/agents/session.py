@@ -17,6 +17,7 @@ import msgspec
 from cuebook.kernel.context import ToolCall
 from cuebook.kernel.effects import ToolSpec
 from cuebook.kernel.outcomes import Usage
+from cuebook.kernel.tool_names import AGENTS_OWN
 from cuebook.performers.agents.client_requests import permission_digest
 from cuebook.performers.agents.pipes import Pipes
 from cuebook.performers.agents.tool_server import ToolServer
@@ -507,8 +508,7 @@ _HANDLERS: dict[str, Callable[[Session, dict[str, Any]], Any]] = {
 
 def offered(tools: Sequence[ToolSpec]) -> list[ToolSpec]:
     """The tools of a step that an agent lacks: it has its own for files and commands."""
-    own = ("Read", "Write", "Edit", "Glob", "Grep", "Bash", "BashOutput", "KillBash", "TodoWrite", "Task")
-    return [tool for tool in tools if tool.name not in own]
+    return [tool for tool in tools if tool.name not in AGENTS_OWN]
 
 
 def _refusal(words: str, code: int = -32000) -> Exception:

@@ -14,13 +14,16 @@ from cuebook.dialects.playbook import Playbook
 from cuebook.dialects.presentation.preview import Act, Preview, played
 from cuebook.gate.gate import Gate
 from cuebook.gate.policy import Policy, Preset
+from cuebook.kernel.effects import CallTool
 from cuebook.kernel.ports import Case
-from cuebook.kernel.run import Budget, RunRow, Settings
+from cuebook.kernel.run import MERGE_STEP, WORKTREE, Budget, RunRow, Settings
+from cuebook.kernel.tool_names import WORKTREE_MERGE
 from cuebook.service.preview.asked import StepRuling, step_rulings
 from cuebook.service.preview.bound import Bound, Terms, bound_of
 from cuebook.service.preview.rulings import ActRuling, Rulings
 from cuebook.service.preview.texts import SCHEMES, LocalTexts
-from cuebook.service.preview.touches import Reach, Touches, deciding, touches_of
+from cuebook.service.preview.tool_rulings import ToolRuling, ToolRulings
+from cuebook.service.preview.touches import Reach, Touches, of_ruling, touches_of
 from cuebook.service.service import Principal, Service
 from cuebook.service.start import check_limits, check_postconditions
 
@@ -37,6 +40,8 @@ class Setup(msgspec.Struct, frozen=True):
     terms: Terms
     budget: Budget
     workspace: str
+    wins: bool
+    """Whether the model replaces a playbook's own models."""
     flaws: Callable[[Iterable[Named]], Iterable[str]]
     """Returns why a playbook's models cannot be called."""
     terms_with: Callable[[Iterable[Named]], Terms]
@@ -90,7 +95,9 @@ async def preview_of(
 
     The preview without inputs and options is cached by the playbook's contents, unless it read something.
     """
-    key = None if given or settings.options else (playbook.dialect.name, playbook.name, playbook.digest, *schemes)
+    settings = msgspec.structs.replace(settings, model=setup.model, model_wins=setup.wins)
+    which = (playbook.dialect.name, playbook.name, playbook.digest, setup.model, str(setup.wins))
+    key = None if given or settings.options else (*which, *schemes)
     if key is not None and key in _CACHE:
         return _CACHE[key]
     texts = LocalTexts(setup.reach.texts, setup.strictest, settings, schemes)
@@ -129,27 +136,44 @@ async def explain(
     policy = policy.for_run(preset)
     now = service.clock()
     overrides = await service.overrides(who)
-    decide = deciding(policy, overrides, now)
+    tools = ToolRulings(policy, overrides, now)
     gate = service.gate
     assert isinstance(gate, Gate)
     case = _case(playbook, setup, policy, who, now)
-    ruled = await Rulings(gate, setup.reach, case, policy, decide).of(preview.every_act())
+    rulings = Rulings(gate, setup.reach, case, policy, tools)
+    ruled = await rulings.of(preview.every_act())
+    before = await rulings.of(Act(label="", effect=effect) for effect in preview.reads)
     models = list(playbook.dialect.models(playbook.document))
     flaws = [f"The run would not start: {flaw}" for flaw in setup.flaws(models)]
+    touches = await touches_of(preview, setup.reach, tools)
+    after: list[ActRuling] = []
+    if settings.options.get(WORKTREE) or playbook.document.own_worktree:
+        merge = tools.built_in(WORKTREE_MERGE, reads_only=False)
+        assert merge is not None
+        after.append(_merge(merge))
+        touches.touched.append(of_ruling(merge, MERGE_STEP))
+        problem = await asyncio.to_thread(service.worktree_problem)
+        flaws += [] if problem is None else [f"The run would not start: {problem}"]
     terms = setup.terms_with(models)
     return Explanation(
         preview,
         setup.model,
         setup.problem,
-        await touches_of(preview, setup.reach, decide),
+        touches,
         await asyncio.to_thread(bound_of, preview, terms),
         terms,
         setup.budget,
         [one for one in ruled if every_act or _is_exact(one.act)],
         _refused(playbook, service, policy),
         tuple(dict.fromkeys((*preview.notes, *flaws))),
-        step_rulings(ruled, policy, overrides, now, decide),
+        step_rulings(before, (*ruled, *after)),
     )
+
+
+def _merge(found: ToolRuling) -> ActRuling:
+    """The ruling on merging the run's worktree."""
+    act = Act(label=MERGE_STEP, title="Merge the worktree", effect=CallTool(WORKTREE_MERGE, internal=True))
+    return ActRuling(act, found.decision, tuple(f"{rule} ({where})" for rule, where in found.reasons))
 
 
 def _is_exact(act: Act) -> bool:

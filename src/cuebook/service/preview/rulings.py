@@ -16,7 +16,8 @@ from cuebook.gate.secrets import SecretProblem
 from cuebook.kernel.effects import Acting, AskModel, CallTool, Effect, ReadSource, RunCommand, SecretUse, SendHttp
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.ports import Action, Admitted, Case, Needed
-from cuebook.service.preview.touches import Decide, Reach, Touched, Touches, touched_by, touches_of_effect
+from cuebook.service.preview.tool_rulings import ToolRuling, ToolRulings
+from cuebook.service.preview.touches import Reach, Touched, Touches, tool_rulings_of, touched_by, touches_of_effect
 
 _ASKS = ("the step asks for approval",)
 
@@ -37,8 +38,8 @@ class ActRuling(msgspec.Struct, frozen=True):
     hosts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """Obstacles, and further questions for the approver."""
-    tools: tuple[tuple[str, str], ...] = ()
-    """The tools that the model may call, each with the policy's decision."""
+    tools: tuple[ToolRuling, ...] = ()
+    """The policy's decisions on the tools that the model may call."""
     fails: bool = False
     """Whether every run fails here under any policy, because a secret, tool or program is missing."""
 
@@ -48,12 +49,13 @@ class ActRuling(msgspec.Struct, frozen=True):
 
 
 class Rulings:
-    def __init__(self, gate: Gate, reach: Reach, case: Case, policy: Policy, decide: Decide) -> None:
+    def __init__(self, gate: Gate, reach: Reach, case: Case, policy: Policy, tools: ToolRulings) -> None:
         self._gate = gate
         self._reach = reach
         self._case = case
         self._policy = policy
-        self._decide = decide
+        self._tools = tools
+        self._decide = tools.decide
 
     async def of(self, acts: Iterable[Act]) -> list[ActRuling]:
         """The rulings on the acts that go through the gate."""
@@ -125,20 +127,17 @@ class Rulings:
         found = await self._touches(act, effect)
         touched = [*found.touched, *self._missing(act)]
         touched += [self._touched(Action("secret", use.handle)) for use in getattr(effect, "secrets", ())]
-        tools: list[tuple[str, str]] = []
         lacking = await self._lacking(effect)
         notes, missing = [*found.problems, *([str(lacking)] if lacking else [])], found.missing or lacking is not None
-        for call in act.calls:
-            one = await self._touches(act, call)
-            tools.append((call.tool, strictest(each.decision for each in one.touched)))  # type: ignore[misc]
-            notes += one.problems
-            missing = missing or one.missing
-            found.hosts.update(one.hosts)
+        tools, called = await tool_rulings_of(act, self._reach, self._tools)
+        notes += called.problems
+        missing = missing or called.missing
+        found.hosts.update(called.hosts)
         decision, rules = _strictest(touched)
         if act.approval and decision != "deny":
             decision, rules = "ask", (*_ASKS, *(rules if decision == "ask" else ()))
         decision, rules = self._or_stricter(act, touched, decision, rules)
-        names = [effect.tool] if isinstance(effect, CallTool) else [call.tool for call in act.calls]
+        names = [effect.tool] if isinstance(effect, CallTool) else [one.tool for one in tools]
         if decision in ("allow", "ask") and (untrusted := await self._untrusted(names)):
             decision, rules = "ask", (*(rules if decision == "ask" else ()), *untrusted)
         notes = [act.open.in_words(note) for note in dict.fromkeys(notes)]

@@ -57,7 +57,10 @@ class LocalTexts:
         described = await self._performer.describe(effect, self._settings)
         if isinstance(described, Failed):
             return described
-        if decide_all(described.actions, [self._policy]).decision != "allow":
+        decision = decide_all(described.actions, [self._policy]).decision
+        if decision == "deny" and described.harmless:
+            return Failed("forbidden", f"{described.summary}: the policy denies it.")
+        if decision != "allow" and not described.harmless:
             return None
         return await self._performer.perform(effect, self._call())
 

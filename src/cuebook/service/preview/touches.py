@@ -5,25 +5,23 @@ It calls nothing and starts no tool server, so the properties of a server's tool
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
 
 from cuebook.config.tools import ToolServer
-from cuebook.dialects.presentation.preview import Preview
-from cuebook.gate import policy as rules
-from cuebook.gate.policy import Ruling
-from cuebook.kernel.effects import AskModel, CallTool, Effect, ReadSource, RunCommand, SendHttp
+from cuebook.dialects.presentation.preview import Act, Preview
+from cuebook.gate.policy import Ruling, strictest
+from cuebook.kernel.effects import AGENTS, AskModel, CallTool, Effect, ReadSource, RunCommand, SendHttp
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import EVERYWHERE, Action, Describer, Description, Performer
 from cuebook.kernel.run import Settings
-from cuebook.kernel.tool_names import server_of
+from cuebook.kernel.tool_names import AGENTS_OWN, server_of, visible
 from cuebook.performers.mcp import McpServer
 from cuebook.performers.sources import SourcePerformer
 from cuebook.performers.tools.toolbox import Toolbox
-
-Decide = Callable[[Action], Ruling]
+from cuebook.service.preview.tool_rulings import Decide, ToolRuling, ToolRulings
 
 
 class Touched(msgspec.Struct, frozen=True):
@@ -45,6 +43,23 @@ class Touches(msgspec.Struct, frozen=True):
     """Missing parts, and further questions for the approver."""
     missing: bool = False
     """Whether a tool is missing."""
+    agents: dict[str, AgentAccess] = {}
+    """What each coding agent is given, by its name as a model."""
+
+
+class AgentAccess(msgspec.Struct, frozen=True):
+    """What a coding agent is given when it is started."""
+
+    hosts: tuple[str, ...] = ()
+    """The hosts that it may reach, as URLs."""
+    variables: dict[str, str] = {}
+    """Environment variables, each with the handle of its secret."""
+    files: dict[str, str] = {}
+    """Files in its home folder that it can only read, each with the handle of its secret."""
+    readable: tuple[str, ...] = ()
+    """Paths that it may read in addition to the workspace."""
+    optional: tuple[str, ...] = ()
+    """Variables that are left out if their secret does not exist."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -55,6 +70,16 @@ class Asked(msgspec.Struct, frozen=True):
     base_url: str = ""
     otherwise: tuple[Asked, ...] = ()
     """The models that are called while this one is unavailable."""
+    agent: AgentAccess = AgentAccess()
+    """What it is given if it is a coding agent."""
+
+    @property
+    def every(self) -> tuple[Asked, ...]:
+        return (self, *self.otherwise)
+
+    @property
+    def is_agent(self) -> bool:
+        return self.name.startswith(AGENTS)
 
 
 class Reach(msgspec.Struct, frozen=True):
@@ -78,20 +103,37 @@ class Reach(msgspec.Struct, frozen=True):
         return found
 
 
-async def touches_of(preview: Preview, reach: Reach, decide: Decide) -> Touches:
+async def touches_of(preview: Preview, reach: Reach, tools: ToolRulings) -> Touches:
     """Everything that a run may touch, in all branches."""
     found = _Search(reach)
-    effects: list[tuple[str, Effect]] = [("", effect) for effect in preview.reads]
+    touched = await found.touched([("", effect) for effect in preview.reads], tools.decide)
     for act in preview.every_act():
         if act.effect is not None:
-            effects.append((act.label, act.effect))
-        effects += [(act.label, call) for call in act.calls]
-    made = await found.touches(effects, decide)
+            touched += await found.touched([(act.label, act.effect)], tools.decide)
+        for _, one in await found.called(act, tools):
+            touched += one
+    made = found.result(_together(touched))
     return msgspec.structs.replace(made, hosts={**made.hosts, **preview.hosts})
 
 
+async def tool_rulings_of(act: Act, reach: Reach, tools: ToolRulings) -> tuple[list[ToolRuling], Touches]:
+    """The decisions on the tools that the model of an act may call, and what these touch."""
+    found = _Search(reach)
+    called = await found.called(act, tools)
+    return [ruling for ruling, _ in called], found.result([one for _, touched in called for one in touched])
+
+
+def _together(touched: Iterable[Touched]) -> list[Touched]:
+    """Each action once, with all its steps."""
+    steps: dict[Touched, dict[str, None]] = {}
+    for one in touched:
+        steps.setdefault(msgspec.structs.replace(one, steps=()), {}).update(dict.fromkeys(one.steps))
+    return [msgspec.structs.replace(one, steps=tuple(labels)) for one, labels in steps.items()]
+
+
 async def touches_of_effect(label: str, effect: Effect, reach: Reach, decide: Decide) -> Touches:
-    return await _Search(reach).touches([(label, effect)], decide)
+    found = _Search(reach)
+    return found.result(await found.touched([(label, effect)], decide))
 
 
 class _Search:
@@ -101,15 +143,41 @@ class _Search:
         self._problems: dict[str, None] = {}
         self._hosts: dict[str, str] = {}
         self._missing = False
+        self._agents: dict[str, AgentAccess] = {}
 
-    async def touches(self, effects: Iterable[tuple[str, Effect]], decide: Decide) -> Touches:
+    def result(self, touched: list[Touched]) -> Touches:
+        return Touches(touched, self._hosts, list(self._problems), self._missing, self._agents)
+
+    async def called(self, act: Act, tools: ToolRulings) -> list[tuple[ToolRuling, list[Touched]]]:
+        """The tools that the model of an act may call, each with the decision on it and what it touches. A coding agent has
+        tools of its own; it calls the other ones, and asks Cuebook for permissions, files and commands.
+        """
+        every = self._reach.asked(act.effect.model).every if isinstance(act.effect, AskModel) else ()
+        agents = [one for one in every if one.is_agent]
+        calls = [call for call in act.calls if len(agents) < len(every) or visible(call.tool) not in AGENTS_OWN]
+        found = [await self._called(act.label, call, tools) for call in calls]
+        for agent in agents:
+            found += ((ruling, [of_ruling(ruling, act.label)]) for ruling in tools.requests(agent.name))
+        return found
+
+    async def _called(self, label: str, call: CallTool, tools: ToolRulings) -> tuple[ToolRuling, list[Touched]]:
+        if call.server is None and not server_of(call.tool, self._servers):
+            tool = await self._reach.tools.find(call.tool)
+            ruling = None if isinstance(tool, Failed) else tools.built_in(call.tool, tool.reads_only)
+            if ruling is not None:
+                return ruling, [of_ruling(ruling, label)]
+        touched = await self.touched([(label, call)], tools.decide)
+        decision = strictest(one.decision for one in touched)  # type: ignore[misc]
+        reasons = [reason for one in touched if one.decision == decision for reason in one.rules]
+        return ToolRuling(call.tool, decision, tuple(dict.fromkeys(reasons))), touched
+
+    async def touched(self, effects: Iterable[tuple[str, Effect]], decide: Decide) -> list[Touched]:
         """Returns what these effects touch. Each effect is paired with the label of its step."""
         steps: dict[Action, dict[str, None]] = {}
         for label, effect in effects:
             for action in await self._actions(label, effect):
                 steps.setdefault(action, {})[label] = None
-        touched = [touched_by(action, decide(action), tuple(labels)) for action, labels in steps.items()]
-        return Touches(touched, self._hosts, list(self._problems), self._missing)
+        return [touched_by(action, decide(action), tuple(labels)) for action, labels in steps.items()]
 
     async def _actions(self, label: str, effect: Effect) -> Sequence[Action]:
         match effect:
@@ -135,11 +203,16 @@ class _Search:
         return (*self._with_hosts(described, f"step {label}"), *secrets)
 
     def _of_model(self, named: str | None) -> Sequence[Action]:
-        asked = self._reach.asked(named)
-        every = (asked, *asked.otherwise)
-        for one in every:
-            self._host(one.base_url, f"model {one.name}")
-        return tuple(Action("model", one.name, reads_only=True) for one in every)
+        return tuple(action for one in self._reach.asked(named).every for action in self._of_one_model(one))
+
+    def _of_one_model(self, asked: Asked) -> Iterator[Action]:
+        yield Action("model", asked.name, reads_only=True)
+        self._host(asked.base_url, f"model {asked.name}")
+        if asked.is_agent:
+            self._agents[asked.name] = asked.agent
+        for host in asked.agent.hosts:
+            self._host(host, f"coding agent {asked.name}")
+            yield Action("egress", f"CONNECT {host}", reads_only=True)
 
     async def _of_tool(self, label: str, call: CallTool) -> Sequence[Action]:
         server = self._servers.get(server_of(call.tool, self._servers))
@@ -205,6 +278,5 @@ def touched_by(action: Action, ruling: Ruling, steps: tuple[str, ...] = ()) -> T
     return Touched(action.domain, action.target, steps, ruling.decision, rules)
 
 
-def deciding(policy: rules.Policy, overrides: Sequence[rules.Override] = (), now: float = 0.0) -> Decide:
-    """The decision of a policy and its overrides."""
-    return lambda action: rules.decide(action, [policy], overrides, now)
+def of_ruling(ruling: ToolRuling, label: str) -> Touched:
+    return Touched("tool", ruling.tool, (label,), ruling.decision, ruling.reasons)

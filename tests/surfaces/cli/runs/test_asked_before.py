@@ -150,3 +150,71 @@ def test_an_unattended_run_says_first_where_it_may_wait(cli: CommandLine, server
     quiet = str(cli.write("q.yml", "name: Q\nsteps:\n  - {id: look, command: cli ls, effect: read}\n"))
     assert "may wait for approval" not in cli.call("run", quiet, "--unattended").err
     assert "may wait for approval" not in cli.call("run", book).err
+
+
+AGENT = """\
+id: two
+name: Two
+entry: fix
+nodes:
+  fix: {name: Fix, instruction: Fix it., model: acp/helper}
+  look: {name: Look, instruction: Look.}
+edges:
+  - {from: fix, to: look}
+"""
+HELPER = """
+[agents.helper]
+command = ["helper", "--acp"]
+hosts = ["api.example.com"]
+secret_env = {HELPER_KEY = "env:HELPER_KEY"}
+secret_files = {".helper/auth.json" = "env:HELPER_FILE"}
+"""
+
+
+def test_a_coding_agent_is_shown_with_what_it_gets_and_not_with_our_tools(cli: CommandLine) -> None:
+    cli.config.write_text(cli.config.read_text() + HELPER)
+    found = cli.call("explain", str(cli.write("two.yml", AGENT)), "--json").object
+    fix, look = found["asked"]["steps"]
+    decided = {one["tool"]: one["decision"] for one in fix["tools"]}
+    assert decided == {
+        "WebFetch": "ask",
+        "agent_permission": "ask",
+        "agent_read": "allow",
+        "agent_write": "ask",
+        "agent_run": "ask",
+    }
+    assert (fix["decision"], look["decision"]) == ("ask", "allow"), "its host has to be approved"
+    assert "Bash" in {one["tool"] for one in look["tools"]}
+    assert found["agents"] == [
+        {
+            "agent": "acp/helper",
+            "hosts": ["https://api.example.com/"],
+            "variables": {"HELPER_KEY": "env:HELPER_KEY"},
+            "files": {".helper/auth.json": "env:HELPER_FILE"},
+            "readable": [],
+            "optional": [],
+        }
+    ]
+    assert {"host": "api.example.com", "for": "coding agent acp/helper"} in found["hosts"]
+    assert found["nodes"][0]["tools"] == ["WebFetch"]
+
+
+@pytest.mark.parametrize(
+    "policy", ["", '[tools]\ndeny = ["KillBash"]\nask = ["Read"]\n[egress]\nallow = ["https://example.org/*"]\n']
+)
+def test_what_it_touches_and_what_would_be_asked_decide_alike(cli: CommandLine, policy: str) -> None:
+    (cli.config.parent / "policy.toml").write_text(policy)
+    found = cli.call("explain", str(cli.write("one.yml", NODE)), "--json").object
+    touched = {one["target"]: one["decision"] for one in found["touches"] if one["kind"] == "tool"}
+    asked_about = {one["tool"]: one["decision"] for step in found["asked"]["steps"] for one in step["tools"]}
+    assert touched == asked_about
+    assert touched.get("KillBash") == (None if policy else "allow"), "a model is not offered a tool that is denied"
+    assert touched["Read"] == ("ask" if policy else "allow")
+
+
+@pytest.mark.needs("git")
+def test_explain_takes_the_options_of_run_and_foretells_the_merge(cli: CommandLine) -> None:
+    found = cli.call("explain", str(cli.write("one.yml", NODE)), "--worktree", "--strict", "--json").object
+    assert found["asked"]["steps"][-1]["step"] == "worktree.merge"
+    assert found["asked"]["steps"][-1]["decision"] == "ask"
+    assert any("is not a git repository" in note for note in found["notes"])

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from cuebook.dialects import registry
+from cuebook.dialects.options import COMMON
 from cuebook.dialects.playbook import Playbook
 from cuebook.dialects.presentation.preview import Preview
 from cuebook.gate.policy import Preset
@@ -56,7 +57,7 @@ _COMMON: list[click.Parameter] = [
     *INPUTS,
     *options.SETTINGS,
     options.POLICY,
-    *options.choices([option for dialect in registry.dialects() for option in dialect.options]),
+    *options.choices([*COMMON, *(option for dialect in registry.dialects() for option in dialect.options)]),
     options.STORE,
     options.AS_JSON,
 ]

@@ -57,7 +57,7 @@ def plan_lines(explained: Explanation) -> Iterator[str]:
 
 def _of_tools(one: ActRuling) -> str:
     """The suffix for an allowed step whose model may call tools that need approval."""
-    return " (tool calls)" if one.decision != "ask" and any(ruled == "ask" for _, ruled in one.tools) else ""
+    return " (tool calls)" if one.decision != "ask" and any(tool.decision == "ask" for tool in one.tools) else ""
 
 
 def _ruling_lines(one: ActRuling) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _ruling_lines(one: ActRuling) -> Iterator[str]:
         ("would be" if skipped else "is", f"{_WORDS[one.decision]}{_because(one)}"),
         ("secrets", ", ".join(f"{use.at} from {use.handle}" for use in one.secrets)),
         ("not known", ", ".join((*act.open.names, *(f"{name} (secret)" for name in act.open.secrets)))),
-        ("tools", ", ".join(f"{tool} ({_WORDS.get(decision, decision)})" for tool, decision in one.tools)),
+        ("tools", ", ".join(f"{tool.tool} ({_WORDS.get(tool.decision, tool.decision)})" for tool in one.tools)),
         ("tries", f"up to {act.attempts} times" if act.attempts > 1 else ""),
         ("if it fails", act.on_failure),
         ("lacks", f"{', '.join(act.lacks)} (it may change something)" if act.lacks else ""),
