@@ -108,6 +108,20 @@ def test_some_edges_stay_ambiguous_even_at_once(edges: list[str], line: int, say
         assert says in found.message
 
 
+def test_a_mix_of_edges_says_what_to_write_and_that_is_accepted() -> None:
+    found = finding("a b", "a c", "a z when so", "b z", "c z")
+    assert "so there can be only one" in found.message
+    for words in ("add a 'when'", "'b' and 'c' at once if no condition holds", "(lines 2, 3)", "(line 4)"):
+        assert words in found.fix
+    only_one = findings("a b", "a c when x", "a z when so", "b z", "c z")
+    otherwise = findings("a z when so", "a e", "e b", "e c", "b z", "c z")
+    in_any_case = findings("a b", "a c", "b e", "c e", "e z when so", "e d")
+    for accepted in (only_one, otherwise, in_any_case):
+        assert not [one for one in accepted if one.severity == "error"]
+    assert "After 'e': at once b, c; then z." in [one.message for one in otherwise]
+    assert "After 'a': at once b, c; then e." in [one.message for one in in_any_case]
+
+
 def test_the_message_says_how_to_take_edges_at_once() -> None:
     found = finding("a b", "a c", "b z", "c z", parallel=False)
     assert (found.code, found.line) == ("AMBIGUOUS_EDGES", 3)

@@ -142,13 +142,17 @@ def _fan(workflow: Workflow, onward: Onward, work: _Work, node: str, edges: Sequ
     """The branches that begin with these edges, or why these cannot be taken at once."""
     conditional = [edge for edge in workflow.out_edges.get(node, ()) if edge.when]
     if conditional:
+        targets = " and ".join(dict.fromkeys(f"'{edge.to}'" for edge in edges[:_SHOWN]))
         words = (
-            f"Edges with and without a condition leave '{node}', and {len(edges)} of them have none ({_lines(edges)}),"
-            " so the next node is ambiguous, even if edges are taken at once."
+            f"Edges with and without a condition leave '{node}', and {len(edges)} of them have none ({_lines(edges)})."
+            " Beside conditions, an edge without one is taken if none of them holds, so there can be only one, even if edges"
+            " are taken at once."
         )
         fix = (
-            f"Add a 'when' to all but one edge, or lead the edges with a condition ({_lines(conditional)}) away from"
-            " another node."
+            f"To take only one of them, add a 'when' to the others. To take {targets} at once if no condition holds, lead one edge"
+            f" from '{node}' to a new node, and write that node as 'from' of theirs ({_lines(edges)}). To take them in any case,"
+            f" lead them to a new node where they join, and write that node as 'from' of the edges with a condition"
+            f" ({_lines(conditional)})."
         )
         return Problem(words, edges[1].line, fix, CODE)
     first: dict[str, Edge] = {}
