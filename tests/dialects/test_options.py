@@ -150,3 +150,19 @@ def test_a_program_may_clean_up_before_it_stops(tmp_path: Path) -> None:
     with pytest.raises(EffectFailed):
         started.send(None)
     assert put_right == ["yes"]
+
+
+@pytest.mark.parametrize("option", ["strict", "stop_on_no"])
+def test_options_keep_how_branches_run(option: str) -> None:
+    def branch(state: Any) -> Program[None]:
+        yield AskHuman("Who?")
+
+    def program(state: Any) -> Program[None]:
+        yield All((Branch(branch, worktree="run-b"),), at_once=2, until="failure")
+
+    asked = next(with_options(program, {option: True})(None))
+    assert isinstance(asked, All)
+    assert (asked.at_once, asked.until) == (2, "failure")
+    (one,) = asked.branches
+    assert isinstance(one, Branch)
+    assert one.worktree == "run-b"

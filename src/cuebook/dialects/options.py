@@ -99,12 +99,11 @@ def _with_options(program: Program[Any], options: Mapping[str, Any]) -> Program[
 
 
 def _in_branches(asked: All, options: Mapping[str, Any]) -> All:
-    return All(
-        tuple(
-            Branch(with_options(one.start, options), one.worktree) if isinstance(one, Branch) else one
-            for one in asked.branches
-        )
+    branches = tuple(
+        Branch(with_options(one.start, options), one.worktree) if isinstance(one, Branch) else one
+        for one in asked.branches
     )
+    return msgspec.structs.replace(asked, branches=branches)
 
 
 def _stops(asked: Any, outcome: Any, options: Mapping[str, Any]) -> Failed | None:
