@@ -71,11 +71,14 @@ browser: ## Install a browser for the page tests, if there is none (Debian, as r
 chaos: dev ## Kill processes at every write and at random moments, and run in full all other tests that the suite only samples
 	@CUEBOOK_THOROUGH=1 $(BIN)/python -m pytest -n 2 $$(grep -rl --include='test_*.py' 'tests\.support\.sampling' tests) $(ARGS)
 
-# The agent's own package is fetched from the npm registry into .agents/.
-real-agent: dev ## Let a real coding agent (opencode, from its package) execute a playbook with a scripted model
-	@npm install --silent --no-audit --no-fund --prefix .agents opencode-ai
+# The agents' own packages are fetched from the npm registry into .agents/. The others together take about 1 GB:
+# make real-agent AGENTS="opencode-ai @agentclientprotocol/claude-agent-acp @agentclientprotocol/codex-acp @google/gemini-cli"
+AGENTS ?= opencode-ai
+real-agent: dev ## Let a real coding agent (opencode, from its package) execute a playbook with a scripted model; try others (AGENTS)
+	@npm install --silent --no-audit --no-fund --prefix .agents $(AGENTS)
 	@OPENCODE=$$(ls -d $(CURDIR)/.agents/node_modules/opencode-*/bin/opencode | grep -v baseline | head -1) \
-	  $(BIN)/python -m pytest --timeout 300 tests/real_agents/opencode.py $(ARGS)
+	  AGENTS=$(CURDIR)/.agents/node_modules/.bin \
+	  $(BIN)/python -m pytest --timeout 300 tests/real_agents/opencode.py tests/real_agents/handshakes.py $(ARGS)
 
 fuzz: dev ## Feed mutated playbooks to the Markdown parser for five minutes (ARGS="--seconds 60")
 	@$(BIN)/python -m tests.dialects.markdown.parse.fuzz --seconds 300 $(ARGS)

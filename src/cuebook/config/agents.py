@@ -26,6 +26,7 @@ class AgentSettings:
     secret_env: Mapping[str, str] | None = None
     secret_files: Mapping[str, str] | None = None
     readable: tuple[str, ...] | None = None
+    sign_in: str | None = None
     seconds: float | None = None
     stays: float | None = None
     memory: int | None = None
@@ -49,6 +50,7 @@ def agent(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, sh
         "secret_env": handles,
         "secret_files": _files,
         "readable": _paths,
+        "sign_in": _word,
         "seconds": _number,
         "stays": _number,
         "memory": _size,
@@ -80,6 +82,12 @@ def _paths(name: str, value: Any, refuse: Refuse) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(one, str) and one.startswith("/") for one in value):
         raise refuse(name, f"{name} must be a list of absolute paths.", 'For example: ["/opt/tools"].')
     return tuple(value)
+
+
+def _word(name: str, value: Any, refuse: Refuse) -> str:
+    if not isinstance(value, str) or not value:
+        raise refuse(name, f"{name} must be text.", 'For example: "api-key".')
+    return value
 
 
 def _number(name: str, value: Any, refuse: Refuse) -> float:

@@ -338,10 +338,10 @@ def _agent(settings: AgentSettings) -> Agent:
     names = (
         "command",
         "hosts",
-        "env",
         "secret_env",
         "secret_files",
         "readable",
+        "sign_in",
         "seconds",
         "stays",
         "memory",
@@ -354,7 +354,9 @@ def _agent(settings: AgentSettings) -> Agent:
             f"{settings.where}: the coding agent '{settings.name}' has no command.",
             fix='Add one, for example command = ["my-agent", "--acp"].',
         )
-    return Agent(name=settings.name, **given) if built_in is None else msgspec.structs.replace(built_in, **given)
+    if built_in is None:
+        return Agent(name=settings.name, env=dict(settings.env or {}), **given)
+    return msgspec.structs.replace(built_in, **given, env={**built_in.env, **(settings.env or {})})
 
 
 def _messages() -> Performer:

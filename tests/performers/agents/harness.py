@@ -21,6 +21,8 @@ AGENT = Path(__file__).with_name("scripted_agent.py")
 
 
 class AgentHarness(RuntimeHarness):
+    agent = "test"
+
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, policy: str = "") -> None:
         super().__init__(folder, monkeypatch, policy)
         self.configure()
@@ -38,7 +40,7 @@ class AgentHarness(RuntimeHarness):
         (self.config / "cuebook.toml").write_text("\n".join(["[agents.test]", *lines, ""]))
 
     def open(self, **flags: Any) -> AgentHarness:
-        super().open(model="acp/test", **flags)
+        super().open(model=f"acp/{self.agent}", **flags)
         return self
 
     async def reopen(self, **flags: Any) -> None:

@@ -46,13 +46,24 @@ class ScriptedAgent:
         return acp.InitializeResponse(
             protocol_version=99 if MODE == "future" else protocol_version,
             agent_capabilities=schema.AgentCapabilities(load_session=loads),
+            auth_methods=[schema.AuthMethodAgent(id="by-key", name="Key")] if MODE == "signed-out" else [],
         )
 
+    async def authenticate(self, method_id: str, **more: Any) -> Any:
+        if method_id != "by-key":
+            raise acp.RequestError.invalid_params({"methodId": method_id})
+        (HOME / "login.json").write_text(json.dumps({"key": os.environ["AGENT_KEY"]}))
+        return acp.AuthenticateResponse()
+
     async def new_session(self, cwd: str, mcp_servers: Any = None, **more: Any) -> acp.NewSessionResponse:
+        if MODE == "signed-out" and not (HOME / "login.json").exists():
+            raise acp.RequestError.auth_required()
         self.servers = mcp_servers or []
         return acp.NewSessionResponse(session_id="s1")
 
     async def load_session(self, cwd: str, session_id: str, mcp_servers: Any = None, **more: Any) -> Any:
+        if MODE == "signed-out" and not (HOME / "login.json").exists():
+            raise acp.RequestError.auth_required()
         if MODE == "lies":
             raise acp.RequestError.internal_error({"details": "no such session"})
         self.servers = mcp_servers or []
@@ -66,6 +77,8 @@ class ScriptedAgent:
     async def prompt(self, session_id: str, prompt: list[Any], **more: Any) -> acp.PromptResponse:
         text = "".join(getattr(block, "text", "") for block in prompt)
         (HOME / "prompts.txt").open("a").write(f"{text}\n=====\n")
+        if MODE == "no-account":
+            raise acp.RequestError.auth_required()
         fresh = [line.partition("do:")[2].strip() for line in text.splitlines() if line.strip().startswith("do:")]
         if not text.startswith("Your process was"):
             self.lines = fresh

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from difflib import get_close_matches
+from typing import Any
 
 import msgspec
 
@@ -40,20 +41,25 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     processes: int = 256
     install: str = ""
     """How to install it."""
+    sign_in: str = ""
+    """The way to sign in with the key in its environment, by its id in the protocol, if it does not do so on its own."""
 
     @property
     def handles(self) -> tuple[str, ...]:
         return tuple(sorted({*self.secret_env.values(), *self.secret_files.values()}))
 
 
-def _built_in(name: str, command: str, hosts: str, key: str, install: str) -> Agent:
+def _built_in(
+    name: str, command: str, install: str, *, hosts: tuple[str, ...] = (), keys: tuple[str, ...] = (), **more: Any
+) -> Agent:
     return Agent(
         name=name,
         command=tuple(command.split()),
-        hosts=tuple(hosts.split()),
-        secret_env={key: f"env:{key}"} if key else {},
-        optional=(key,) if key else (),
+        hosts=hosts,
+        secret_env={key: f"env:{key}" for key in keys},
+        optional=keys,
         install=install,
+        **more,
     )
 
 
@@ -62,23 +68,34 @@ BUILT_IN = {
     for one in (
         _built_in(
             "claude-code",
-            "claude-code-acp",
-            "api.anthropic.com",
-            "ANTHROPIC_API_KEY",
-            "npm install -g @zed-industries/claude-code-acp",
+            "claude-agent-acp",
+            "npm install -g @agentclientprotocol/claude-agent-acp",
+            hosts=("api.anthropic.com",),
+            keys=("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
+            env={"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"},
         ),
-        _built_in("codex", "codex-acp", "api.openai.com", "OPENAI_API_KEY", "npm install -g @zed-industries/codex-acp"),
+        _built_in(
+            "codex",
+            "codex-acp",
+            "npm install -g @agentclientprotocol/codex-acp",
+            hosts=("api.openai.com",),
+            keys=("CODEX_API_KEY", "OPENAI_API_KEY"),
+            env={"NO_BROWSER": "1"},
+            sign_in="api-key",
+        ),
         _built_in(
             "gemini",
-            "gemini --experimental-acp",
-            "generativelanguage.googleapis.com",
-            "GEMINI_API_KEY",
+            "gemini --acp",
             "npm install -g @google/gemini-cli",
+            hosts=("generativelanguage.googleapis.com",),
+            keys=("GEMINI_API_KEY",),
+            env={"NO_BROWSER": "1"},
         ),
-        _built_in("opencode", "opencode acp", "", "", "npm install -g opencode-ai"),
-        _built_in("goose", "goose acp", "", "", "see https://block.github.io/goose"),
+        _built_in("opencode", "opencode acp", "npm install -g opencode-ai"),
+        _built_in("goose", "goose acp", "see https://block.github.io/goose"),
     )
 }
+"""As of the packages that `make real-agent` tries."""
 
 
 class AgentStatus(msgspec.Struct, frozen=True):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from cuebook.performers.commands import folders
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
 _STATE = "session.json"
+_SEARCHED = 256 << 20
+"""How many bytes of a home folder are searched for secrets that an agent wrote down."""
 KEPT_SECONDS = 14 * 24 * 3600.0
 """Folders that were not used for so long are removed."""
 
@@ -70,10 +74,30 @@ class Home:
             file.write(content)
         link.symlink_to(path)
 
-    def remove_secrets(self) -> None:
-        """Removes the files with credentials, because the agent has ended."""
+    def remove_secrets(self, values: Iterable[str] = ()) -> None:
+        """Removes the files with credentials, because the agent has ended, and those in which it wrote down one of `values`."""
         if self.secrets.exists():
             folders.remove(str(self.secrets))
+        wanted = [value.encode() for value in values if value]
+        if not wanted:
+            return
+        left = _SEARCHED
+        for folder, _, names in os.walk(self.folder):
+            for name in names:
+                path = os.path.join(folder, name)
+                with suppress(OSError):
+                    state = os.lstat(path)
+                    if not stat.S_ISREG(state.st_mode) or state.st_size > left:
+                        continue
+                    left -= state.st_size
+                    if _holds(path, wanted):
+                        os.unlink(path)
+
+
+def _holds(path: str, values: list[bytes]) -> bool:
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        data = file.read()
+    return any(value in data for value in values)
 
 
 class Homes:

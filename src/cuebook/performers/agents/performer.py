@@ -31,7 +31,7 @@ from cuebook.performers.agents.catalogue import PREFIX, Agent, Catalogue
 from cuebook.performers.agents.homes import Home, Homes
 from cuebook.performers.agents.pipes import Pipes
 from cuebook.performers.agents.prompts import continued, first_prompt, results_since
-from cuebook.performers.agents.session import Broken, Grants, Session, offered
+from cuebook.performers.agents.session import SIGN_IN, Broken, Grants, Session, offered
 from cuebook.performers.agents.tool_server import ToolServer
 from cuebook.performers.tools.toolbox import no_secrets
 
@@ -40,6 +40,7 @@ _FIXES = {
     "agent_died": "`cuebook doctor` shows whether the agent can be started here.",
     "agent_protocol": "Update the agent, or choose another one.",
     "agent_session_lost": "Look at what it has done so far, then decide.",
+    SIGN_IN: "Give it a key or its credentials, as `secret_env` or `secret_files` in [agents.NAME], and retry the step.",
     "agent_error": "Correct what the agent reports, such as its key or its model, and retry the step.",
 }
 
@@ -183,7 +184,7 @@ class AgentPerformer:
         credentials = (str(home.secrets),) if agent.secret_files else ()
         process = await self._sandbox.spawn(
             Confinement(
-                argv=(*_with_own_loopback(agent), program, *agent.command[1:]),
+                argv=(*_with_own_loopback(agent), _started_as(program), *agent.command[1:]),
                 cwd=str(self.workspace),
                 env={**_environment(folder, program), **agent.env, **secrets},
                 writable=(folder, str(self.workspace)) if effect.relays else (folder,),
@@ -198,8 +199,15 @@ class AgentPerformer:
         session: Session | None = None
         try:
             await pipes.open()
-            session = Session(f"{PREFIX}{agent.name}", pipes, relays=effect.relays, grants=grants, masked=call.masked)
-            session.on_close = home.remove_secrets
+            session = Session(
+                f"{PREFIX}{agent.name}",
+                pipes,
+                relays=effect.relays,
+                grants=grants,
+                masked=call.masked,
+                sign_in=agent.sign_in if secrets else "",
+            )
+            session.on_close = lambda: home.remove_secrets(secrets.values())
             await session.start()
             return session
         except BaseException:
@@ -277,7 +285,9 @@ class _Turn:
             kept = True
             return reply
         except Broken as broken:
-            return self._failed(broken, sent)
+            # An agent that refuses a prompt because it is not signed in has done nothing.
+            refused = broken.code == SIGN_IN and session is not None and not session.worked
+            return self._failed(broken, sent and not refused)
         except CuebookError as error:
             return Failed.of(error)
         finally:
@@ -373,7 +383,10 @@ class _Turn:
         if sent and broken.code == "agent_died":
             details[RESUMABLE] = True
         words = f"The coding agent {self._agent.name} failed. {broken}"
-        return Failed(broken.code, words, _FIXES.get(broken.code, ""), details=details)
+        fix = _FIXES.get(broken.code, "").replace("NAME", self._agent.name)
+        if broken.code == SIGN_IN and self._agent.optional:
+            fix = f"Set {' or '.join(self._agent.optional)}, or g{fix[1:]}"
+        return Failed(broken.code, words, fix, details=details)
 
 
 def folder_of(key: str) -> str:
@@ -396,6 +409,12 @@ def _environment(home: str, program: str) -> dict[str, str]:
         dict.fromkeys((os.path.dirname(program), *os.environ.get("PATH", os.defpath).split(os.pathsep)))
     )
     return {"PATH": path, "HOME": home, "TMPDIR": home, "TERM": "dumb", "LANG": "C.UTF-8", **passed_on}
+
+
+def _started_as(program: str) -> str:
+    """The path to start a program by. The packages of npm are started by links, and find their parts beside the real file."""
+    real = os.path.realpath(program)
+    return real if "/node_modules/" in real else program
 
 
 def _consists_of(program: str) -> tuple[str, ...]:

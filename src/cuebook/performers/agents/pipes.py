@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -63,8 +64,11 @@ class Pipes:
         if self._ended.done() and not self._closing and not self._ended.cancelled():
             code = self._ended.result()
             sentences.append(f"It exited with exit code {code}." if code >= 0 else f"It was killed by signal {-code}.")
-        words = self._errors.decode("utf-8", "replace").strip().splitlines()[-3:]
-        if words:
+        lines = [line.strip() for line in self._errors.decode("utf-8", "replace").splitlines() if line.strip()]
+        if lines:
+            # What comes last is often the end of a stack trace; what went wrong is said above it.
+            named = [line for line in lines if _ERROR.search(line)][:1]
+            words = dict.fromkeys((*named, *lines[-3:]))
             sentences.append(f"Its last error output: {' / '.join(map(_whole, words))}")
         return " ".join(sentences)
 
@@ -162,6 +166,9 @@ class Pipes:
                 self._errors += chunk
                 if len(self._errors) > _ERRORS_KEPT:
                     self._errors = self._errors[-_ERRORS_KEPT:].partition(b"\n")[2]
+
+
+_ERROR = re.compile(r"\w*(Error|Exception)\b.*:", re.ASCII)
 
 
 def _whole(line: str) -> str:

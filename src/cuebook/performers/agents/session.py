@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from acp.connection import Connection
 
 PROTOCOL = 1
+SIGN_IN = "agent_sign_in"
+"""The failure of an agent that has no account to work with."""
+_AUTHENTICATION_REQUIRED = -32000
 START_SECONDS = 60.0
 """How long an agent may take to start and to open its session."""
 NOTES = 2_000
@@ -76,6 +79,7 @@ class Session:
         relays: bool,
         grants: Grants,
         masked: Callable[[Any], Any],
+        sign_in: str = "",
     ) -> None:
         from acp.connection import Connection
 
@@ -84,6 +88,9 @@ class Session:
         self._relays = relays
         self._grants = grants
         self._masked = masked
+        self._sign_in = sign_in
+        """The way to sign in with the key in its environment, if it needs to be asked for."""
+        self._ways: list[str] = []
         self.tools: ToolServer | None = None
         """The server that offers the step's tools to the agent, if it has any."""
         self._connection: Connection = Connection(self._handle, pipes)
@@ -128,6 +135,8 @@ class Session:
         version = found.get("protocolVersion")
         if version != PROTOCOL:
             raise Broken("agent_protocol", f"It speaks version {version!r} of the protocol, not version {PROTOCOL}.")
+        ways = found.get("authMethods")
+        self._ways = [_text(one.get("id")) for one in ways if isinstance(one, dict)] if isinstance(ways, list) else []
         able = found.get("agentCapabilities")
         able = able if isinstance(able, dict) else {}
         sessions = able.get("sessionCapabilities")
@@ -136,7 +145,7 @@ class Session:
         self._loads = bool(able.get("loadSession"))
 
     async def new(self, cwd: str, servers: list[dict[str, Any]]) -> None:
-        found = await self._request("session/new", {"cwd": cwd, "mcpServers": servers})
+        found = await self._signed_in("session/new", {"cwd": cwd, "mcpServers": servers})
         session = found.get("sessionId")
         if not isinstance(session, str) or not session or len(session) > 500:
             raise Broken("agent_protocol", "It opened a session without a usable id.")
@@ -148,15 +157,25 @@ class Session:
             raise Broken("agent_session_lost", "It cannot continue a session of an earlier process.")
         method = "session/resume" if self._resumes else "session/load"
         try:
-            await self._request(method, {"sessionId": session, "cwd": cwd, "mcpServers": servers})
+            await self._signed_in(method, {"sessionId": session, "cwd": cwd, "mcpServers": servers})
         except Broken as error:
-            if error.code == "agent_timeout":
+            if error.code in ("agent_timeout", SIGN_IN):
                 raise
             raise Broken("agent_session_lost", f"It could not continue its session: {error}") from None
         self.id = session
         self._unheard.clear()
         self._pieces.clear()
         self._segment = self._said = 0
+
+    async def _signed_in(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Makes a request. If the agent has to be asked to use the key in its environment, it is asked."""
+        try:
+            return await self._request(method, params)
+        except Broken as error:
+            if error.code != SIGN_IN or self._sign_in not in self._ways:
+                raise
+        await self._request("authenticate", {"methodId": self._sign_in})
+        return await self._request(method, params)
 
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -183,6 +202,8 @@ class Session:
             except ConnectionError:
                 raise self._gone() from None
             except Exception as error:  # the package raises its own for an error of the agent
+                if getattr(error, "code", None) == _AUTHENTICATION_REQUIRED:
+                    raise Broken(SIGN_IN, f"It is not signed in: {_one_line(error).rstrip('.')}.") from None
                 raise Broken("agent_error", f"It answered with an error: {_one_line(error)}") from None
         finally:
             closed.cancel()
@@ -296,6 +317,11 @@ class Session:
         self.on_close()
 
     @property
+    def worked(self) -> bool:
+        """Whether it did or said anything in this turn, as far as it reports."""
+        return bool(self._noted or self._handed_out or self.said())
+
+    @property
     def alive(self) -> bool:
         return not self._pipes.closed.is_set()
 
@@ -328,6 +354,8 @@ class Session:
                 self._take(str(update.get("sessionUpdate", "")), update)
             return None
         handler = _HANDLERS.get(method)
+        if is_notification and handler is None:
+            return None  # an extension of the agent's own
         if handler is None or not self._is_ours(params):
             raise _refusal(f"There is no such request: {method[:100]}.", -32601)
         return await handler(self, params)

@@ -134,5 +134,5 @@ def test_coding_agents_are_listed_with_their_program_or_what_is_missing(cli: Com
     found = cli.call("doctor", "--json").object["agents"]
     by_name = {one["name"]: one for one in found}
     assert (by_name["opencode"]["program"], by_name["opencode"]["problem"]) == (str(program), "")
-    assert "npm install -g @zed-industries/codex-acp" in by_name["codex"]["problem"]
+    assert "npm install -g @agentclientprotocol/codex-acp" in by_name["codex"]["problem"]
     assert f"agent     opencode: {program}" in cli.call("doctor").out
