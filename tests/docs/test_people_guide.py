@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cuebook.dialects.pipeline.check import check
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, Ran
 from tests.support.documentation import DOCS, Block, blocks
 
 BLOCKS = blocks(DOCS / "guides" / "people.md")
@@ -39,3 +39,27 @@ def test_a_question_is_answered_as_the_guide_says(cli: CommandLine) -> None:
     assert done.object["outputs"]["log"] == "down for 5 minutes\n"
     again = cli.call("run", "maintenance.yml", "--answer", 'window={"minutes": 6}', "--json")
     assert again.object["outputs"]["log"] == "down for 6 minutes\n"
+
+
+def test_two_people_decide_as_the_guide_says(cli: CommandLine) -> None:
+    for name, role in (("alice", "approver"), ("bob", "approver"), ("cleo", "approver"), ("boss", "admin")):
+        assert cli.call("users", "add", name, "--role", role).code == 0
+    cli.write("announce.yml", PIPELINES[1].text)
+    asked = cli.call("run", "announce.yml", "--no-ask", "--json")
+    assert asked.code == 3
+    (wait,) = asked.object["waits"]
+    short = wait["short_id"]
+    assert wait["approval"]["preview"]["The announcement"].startswith("Version 1.2 is out.")
+
+    def decide(who: str, decision: str = "approve", *more: str) -> Ran:
+        return cli.call("decide", short, decision, "--as", who, "--json", *more)
+
+    assert "cleo may not decide this: it is for alice, bob, role:admin" in decide("cleo").err
+    assert decide("alice", "changes", "--reason", "Shorter").code == 3
+    short = cli.call("inbox", "--json").object[0]["short_id"]
+    assert decide("alice").object["waits"][0]["approval"]["votes_words"] == "1 of 2 approved: alice"
+    assert "1 of 2 approved: alice" in cli.call("inbox").out
+    assert "1 of 2 approved: alice" in cli.call("inbox", short).out
+    assert "alice has already voted" in decide("alice").err
+    assert decide("boss").object["status"] == "completed"
+    assert (cli.work / "announcement.txt").read_text() == "Version 1.2 is out. Shorter\n"

@@ -11,6 +11,7 @@ from cuebook.dialects.dialect import Demand, Document, Input
 from cuebook.dialects.findings import Problem
 from cuebook.kernel.events import PlannedStep
 from cuebook.kernel.tool_names import READING
+from cuebook.kernel.votes import Rule
 
 Namespace = Literal["cli", "http", "mcp", "llm", "input"]
 
@@ -53,9 +54,10 @@ class StepRef(msgspec.Struct, frozen=True):
 
 
 class RunRef(msgspec.Struct, frozen=True):
-    """`$run.date`, `$previous.step.path` or `$state.name`: what is known of the run, and of the runs before it."""
+    """`$run.date`, `$previous.step.path`, `$state.name` or `$changes.feedback`: what is known of the run, of the runs before it,
+    and of the changes that were requested."""
 
-    source: Literal["run", "previous", "state"]
+    source: Literal["run", "previous", "state", "changes"]
     path: tuple[str | int, ...]
 
 
@@ -152,6 +154,18 @@ class Question(msgspec.Struct, frozen=True, tag="input"):
 Action = Cli | Http | Mcp | Llm | Question
 
 
+class Approval(msgspec.Struct, frozen=True):
+    """What an approver reads and sees, and who decides."""
+
+    text: Words | None = None
+    show: tuple[tuple[str, Words], ...] | None = None
+    """The evidence, each with a name or an empty string; None for the outputs that the step uses."""
+    rule: Rule = Rule()
+    changes_at_most: int = 0
+    """How often changes can be requested."""
+    line: int = 0
+
+
 # --- contracts ------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +244,8 @@ class Step(msgspec.Struct, frozen=True):
     condition: Condition | None = None
     condition_text: str = ""
     approval: bool = False
+    asked: Approval | None = None
+    """The approval in detail, if the author says more than that it is required."""
     output: Output | None = None
     postcondition: Postcondition | None = None
     rollback_hint: str = ""

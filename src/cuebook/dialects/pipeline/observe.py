@@ -78,6 +78,8 @@ def note(name: str, data: Mapping[str, Any]) -> Note:
         case "attempt", {"number": number, "message": message}:
             delay = f"; next attempt after {data['delay']:.1f} s" if data.get("delay") else ""
             return _live(name, f"{number} failed ({data.get('code', '')}): {one_line(message)}{delay}")
+        case "changes", {"by": by, "feedback": feedback, "step": step}:
+            return _live(name, f"{by} asked for changes, back to step {step}: {one_line(feedback)}")
         case "contract", {"problems": problems}:
             return _live(name, f"violated: {'; '.join(map(one_line, problems))}")
         case "postcondition", {"verdict": verdict, "assertions": assertions}:

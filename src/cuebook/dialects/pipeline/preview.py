@@ -26,6 +26,7 @@ from cuebook.dialects.pipeline.model import (
     Words,
 )
 from cuebook.dialects.pipeline.parse.references import as_written
+from cuebook.dialects.pipeline.run import approvals
 from cuebook.dialects.pipeline.run.action import Acted, Given, acting, prompt
 from cuebook.dialects.pipeline.run.llm import prompt_of
 from cuebook.dialects.pipeline.run.questions import question
@@ -98,6 +99,8 @@ def _attempts(step: Step) -> int:
 
 def _step(step: Step, act: Act) -> ShownStep:
     also = ["its output must be JSON"] if step.output is not None and step.output.type == "json" else []
+    who = "" if step.asked is None else step.asked.rule.words()
+    also += [f"its approval needs {who}"] if who else []
     also += ["its postcondition must hold"] if step.postcondition is not None else []
     return ShownStep(
         label=step.id,
@@ -134,7 +137,7 @@ def _act(step: Step, scope: Scope, placed: Given) -> Act:
         calls=tuple(CallTool(tool) for tool in step.action.tools) if isinstance(step.action, Llm) else (),
         condition=step.condition_text if step.condition is not None else "",
         runs=runs,
-        approval=prompt(step, 1),
+        approval=_question(step),
         problem=problem,
         attempts=_attempts(step),
         on_failure=step.on_error.replace("_", " the ") if step.on_error != "stop" else "",
@@ -158,6 +161,11 @@ def _act(step: Step, scope: Scope, placed: Given) -> Act:
             "failed": problem or None,
         },
     )
+
+
+def _question(step: Step) -> str:
+    text = None if step.asked is None else step.asked.text
+    return prompt(step, 1) if text is None else as_written(text)
 
 
 def _lacks(step: Step) -> tuple[str, ...]:
@@ -193,7 +201,7 @@ def _effect(step: Step, scope: Scope, given: Given) -> Previewed:
     if isinstance(step.action, Llm):
         model = None if step.action.model == DEFAULT_MODEL else step.action.model
         return AskModel(prompt_of(step, step.action, scope), model=model)
-    return acting(step, scope, given, {}, prompt(step, 1))
+    return acting(step, scope, given, {}, prompt(step, 1), approvals.rule(step, 0))
 
 
 def _condition(step: Step, scope: Scope) -> bool | None:

@@ -26,6 +26,18 @@ from tests.surfaces.mcp.clients import (
 )
 from tests.surfaces.mcp.conftest import Connect
 
+WINDOW = """\
+id: window
+name: Window
+steps:
+  - id: window
+    input:
+      text: How long?
+      schema:
+        type: object
+        properties: {minutes: {type: integer, minimum: 1}, quiet: {type: boolean}}
+        required: [minutes]
+"""
 ASKING = """\
 # Order
 
@@ -116,6 +128,20 @@ async def test_questions_are_asked_in_place(cli: CommandLine, connect: Connect) 
     kinds = [form.requested_schema["properties"]["answer"] for form in seen]
     assert [kind["type"] for kind in kinds] == ["string", "string", "boolean"]
     assert kinds[1]["enum"] == ["green", "black"]
+
+
+async def test_a_form_is_asked_in_place_field_by_field_and_checked(
+    cli: CommandLine, connect_each_once: Connect
+) -> None:
+    cli.write("window.yml", WINDOW)
+    say, seen = saying({"minutes": 0}, {"minutes": 5, "quiet": True})
+    async with connect_each_once(say=say) as client:
+        now = await client.call("execute_playbook", playbook_id="window")
+    assert now["status"] == "completed"
+    assert '"minutes":5' in str(now)
+    assert seen[0].requested_schema["required"] == ["minutes"]
+    assert seen[0].requested_schema["properties"]["quiet"] == {"type": "boolean", "title": "quiet"}
+    assert "minutes: 0 is less than the minimum of 1" in seen[1].message
 
 
 async def test_a_question_declined_in_place_is_asked_by_tool(cli: CommandLine, connect_each_once: Connect) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from cuebook.dialects.pipeline.model import Question
+from cuebook.dialects.pipeline.model import Approval, Question, Words
 from cuebook.dialects.pipeline.parse.references import Scope
 from cuebook.formats.forms import DRAFT, filled_in
 from cuebook.formats.schema import flaws
 from cuebook.formats.shape import Shape
 from cuebook.formats.values import Value
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.votes import Rule
 
 CODE = "BAD_INPUT_STEP"
 ROLE = "role:"
@@ -90,3 +91,81 @@ def expiry(shape: Shape, value: Value, at: str) -> float | None:
     if given is not None and given > LONGEST_EXPIRY:
         shape.wrong(value.line, f"{at} is above {LONGEST_EXPIRY:,}, which is a year.", "Lower it.")
     return None if given is None else given / 1000
+
+
+# --- approvals ----------------------------------------------------------------------------------------------
+
+APPROVAL = ("text", "show", "by", "votes", "denials", "different_person", "changes")
+MOST_VOTES = 50
+MOST_CHANGES = 20
+MOST_CHANGES_BY_DEFAULT = 3
+"""How often changes can be requested at one approval."""
+_STEP = re.compile(r"\$([A-Za-z0-9_-]+)", re.ASCII)
+
+
+def approval(scope: Scope, value: Value, at: str) -> Approval:
+    """Parses `approval` as a table: what the approver reads and sees, who decides, and where changes lead."""
+    shape = scope.shape
+    fields = shape.closed(value, at, APPROVAL)
+    if not value.fields:
+        shape.wrong(value.line, f"{at} is empty.", "Write `approval: required`.")
+    text = None
+    if "text" in fields:
+        written = shape.text(fields["text"], f"{at}.text").strip()
+        text = scope.words(written, fields["text"].line, f"{at}.text")
+    show = _shown(scope, fields["show"], f"{at}.show") if "show" in fields else None
+    by = people(shape, fields["by"], f"{at}.by") if "by" in fields else ()
+    votes = _votes(shape, fields["votes"], f"{at}.votes") if "votes" in fields else 1
+    denials = _votes(shape, fields["denials"], f"{at}.denials") if "denials" in fields else 1
+    other = shape.flag(fields["different_person"], f"{at}.different_person") if "different_person" in fields else False
+    named = len(by) if by and not any(one.startswith(ROLE) for one in by) else MOST_VOTES
+    if votes > named:
+        fix = "List more people, or ask for fewer votes."
+        shape.wrong(fields["votes"].line, f"{at}: {votes} votes are needed, and {named} people are listed.", fix)
+    to, most = _changes(scope, fields["changes"], f"{at}.changes") if "changes" in fields else ((), 0)
+    return Approval(text, show, Rule(by, votes, denials, other, to), most, value.line)
+
+
+def _votes(shape: Shape, value: Value, at: str) -> int:
+    number = shape.whole(value, at, 1)
+    if number is not None and number > MOST_VOTES:
+        shape.wrong(value.line, f"{at} is above {MOST_VOTES}.", "Lower it.")
+    return number or 1
+
+
+def _shown(scope: Scope, value: Value, at: str) -> tuple[tuple[str, Words], ...]:
+    """The evidence: a list of references, or a table of names and references."""
+    shape = scope.shape
+    if value.kind == "map":
+        return tuple((name, _evidence(scope, one, f"{at}.{name}")) for name, one in value.fields.items())
+    found = []
+    for number, one in enumerate(shape.items(value, at, at_least=1)):
+        words = _evidence(scope, one, f"{at}[{number}]")
+        found.append(("", words))
+    return tuple(found)
+
+
+def _evidence(scope: Scope, value: Value, at: str) -> Words:
+    text = scope.shape.text(value, at).strip()
+    step = _STEP.fullmatch(text)
+    return scope.words(f"{text}.stdout" if step is not None else text, value.line, at)
+
+
+def _changes(scope: Scope, value: Value, at: str) -> tuple[tuple[str, ...], int]:
+    """The steps to which a request for changes may go back, and how often."""
+    shape, most = scope.shape, MOST_CHANGES_BY_DEFAULT
+    if value.kind == "map":
+        fields = shape.closed(value, at, ("to", "at_most"), ("to",))
+        if "at_most" in fields:
+            most = shape.whole(fields["at_most"], f"{at}.at_most", 1) or 1
+            if most > MOST_CHANGES:
+                shape.wrong(fields["at_most"].line, f"{at}.at_most is above {MOST_CHANGES}.", "Lower it.")
+        if "to" not in fields:
+            return (), most
+        value, at = fields["to"], f"{at}.to"
+    names = (shape.text(value, at),) if value.kind == "str" else shape.texts(value, at, at_least=1)
+    lines = [value.line] if value.kind == "str" else [one.line for one in value.items]
+    for name, line in zip(names, lines, strict=False):
+        if name:
+            scope.check_earlier(name, line, at)
+    return tuple(dict.fromkeys(name for name in names if name)), most

@@ -35,7 +35,7 @@ def marked(steps: Iterable[Step]) -> Iterator[Step]:
 
 
 def _from(outside: set[str], value: Any) -> bool:
-    if any(ref.source != "run" for ref in run_refs(value)):
+    if any(ref.source not in ("run", "changes") for ref in run_refs(value)):
         return True  # an earlier run may have kept text from outside
     return any(ref.step in outside and ref.path[0] in _SAID for ref in refs(value))
 

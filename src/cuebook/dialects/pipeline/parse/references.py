@@ -244,6 +244,13 @@ class Scope:
         elif first == "json" and rest and self._steps[id].schema is not None:
             schema_paths.check(shape, self._steps[id].schema, id, rest, line, at)
 
+    def check_earlier(self, id: str, line: int, at: str) -> None:
+        """Reports a name that is not that of an earlier step."""
+        if id not in self._steps:
+            self.shape.wrong(line, f"{at}: there is no step '{id[:60]}'.", self.shape.meant(id, self._steps))
+        elif id == self.here or self._is_later(id):
+            self.shape.wrong(line, f"{at}: the step '{id[:60]}' is not before this one.", "Name an earlier step.")
+
     def _is_later(self, id: str) -> bool:
         here = self._steps.get(self.here)
         return here is not None and self._steps[id].position > here.position

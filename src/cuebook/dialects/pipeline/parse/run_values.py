@@ -1,4 +1,4 @@
-"""References to what is known of the run itself and of the runs before it: `$run`, `$previous` and `$state`. Pure."""
+"""References to what is known of the run itself and of the runs before it: `$run`, `$previous`, `$state` and `$changes`. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from cuebook.dialects.pipeline.model import RunRef
 from cuebook.formats.shape import Shape
 from cuebook.formats.values import Value
 
-SOURCES = ("run", "previous", "state")
+SOURCES = ("run", "previous", "state", "changes")
 """The names that a reference begins with, unless a step has this id."""
 RUN_FIELDS = ("id", "date")
+CHANGES_FIELDS = ("feedback", "by", "count")
 _OUTPUTS = ("stdout", "json")
 """The fields of a step in an earlier run."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
@@ -32,6 +33,9 @@ def reference(
     first = str(path[0])
     if source == "run" and (first not in RUN_FIELDS or len(path) > 1):
         wrong(f"is unknown: a run has {' and '.join(RUN_FIELDS)}", shape.meant(first, RUN_FIELDS))
+    elif source == "changes" and (first not in CHANGES_FIELDS or len(path) > 1):
+        fields = ", ".join(CHANGES_FIELDS)
+        wrong(f"is unknown: a request for changes has {fields}", shape.meant(first, CHANGES_FIELDS))
     elif source == "previous" and (len(path) < 2 or path[1] not in _OUTPUTS):
         wrong("is not the output of a step", f"Write $previous.{first}.stdout or $previous.{first}.json.")
     elif source == "previous" and len(path) > 2 and path[1] != "json":

@@ -134,7 +134,10 @@ def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) 
     if "condition" in fields:
         read["condition"], read["condition_text"] = _condition(scope, fields["condition"], f"{at}.condition")
     if "approval" in fields:
-        read["approval"] = _approval(shape, fields["approval"], f"{at}.approval")
+        if fields["approval"].kind == "map":
+            read["approval"], read["asked"] = True, people.approval(scope, fields["approval"], f"{at}.approval")
+        else:
+            read["approval"] = _approval(shape, fields["approval"], f"{at}.approval")
     if "output" in fields:
         scope.literal(fields["output"], f"{at}.output", but=contracts.REMARKS)
         read["output"] = contracts.output(shape, fields["output"], f"{at}.output")
@@ -172,6 +175,8 @@ def _belonging(shape: Shape, value: Value, namespace: str, at: str) -> None:
 
 def _beyond(fields: Mapping[str, Value]) -> tuple[str, ...]:
     found = [name for name in ADDED if name in fields]
+    if "approval" in fields:
+        found += [f"approval.{name}" for name in people.APPROVAL if name in fields["approval"].fields]
     found += [f"llm.{name}" for name in _LLM_ADDED if "llm" in fields and name in fields["llm"].fields]
     if "output" in fields:
         found += [f"output.{name}" for name in contracts.ADDED if name in fields["output"].fields]
@@ -228,8 +233,8 @@ def _condition(scope: Scope, value: Value, at: str) -> tuple[Condition | None, s
 def _approval(shape: Shape, value: Value, at: str) -> bool:
     if value.text == "required" and value.kind == "str":
         return True
-    fix = "Write `approval: required`, or remove it."
-    shape.wrong(value.line, f"{at} can only be 'required'.", fix)
+    fix = "Write `approval: required`, or a table with text, show, by, votes or changes."
+    shape.wrong(value.line, f"{at} can only be 'required' or a table.", fix)
     return False
 
 

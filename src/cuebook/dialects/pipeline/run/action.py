@@ -16,6 +16,7 @@ from cuebook.dialects.pipeline.run.resolve import Scope
 from cuebook.dialects.pipeline.run.results import Result, encoded, written
 from cuebook.kernel.effects import OUTPUT_OF, CallTool, RunCommand, SecretUse, SendHttp
 from cuebook.kernel.outcomes import EffectFailed, Failed
+from cuebook.kernel.votes import Rule
 
 _LONGEST = 100_000
 _ROOM = 500_000
@@ -40,12 +41,15 @@ class Given(msgspec.Struct, frozen=True):
         return min((limit for limit in limits if limit), default=None)
 
 
-def acting(step: Step, scope: Scope, given: Given, shown: Mapping[str, str], approval: str) -> Acted:
+def acting(
+    step: Step, scope: Scope, given: Given, shown: Mapping[str, str], approval: str, rule: Rule | None = None
+) -> Acted:
     """The effect of a step. `shown` is the preview for the approver and `approval` the question. If `approval` is
     empty, the policy decides."""
     common: dict[str, Any] = {
         "reads_only": step.reads_only,
         "approval": approval,
+        "rule": rule,
         "preview": dict(shown),
         "attempt_at": "action",
         "witnessed": True,
@@ -229,7 +233,7 @@ def _use(at: str, secret: Secret, scope: Scope) -> SecretUse:
 def preview(step: Step, scope: Scope, referred: Sequence[str], last: str) -> dict[str, str]:
     """The outputs that the step refers to, or else the last output, and the rollback hint."""
     named = [name for name in referred if name in scope.results] or ([last] if last else [])
-    outputs = {f"{OUTPUT_OF}{name}": _shown(scope.results[name]) for name in named}
+    outputs = {f"{OUTPUT_OF}{name}": shown_output(scope.results[name]) for name in named}
     made = {name: text for name, text in outputs.items() if text}
     hint = hint_of(step, scope)
     return {**made, "to undo it": hint} if hint else made
@@ -246,7 +250,7 @@ def _argument_in(ref: Ref | Function, scope: Scope) -> str:
     return as_written(Words((ref,))) if value is None else written(value)
 
 
-def _shown(result: Result) -> str:
+def shown_output(result: Result) -> str:
     """The output, with notes about missing parts."""
     text, facts = shortened(str(result.text)), result.facts
     if facts.truncated:

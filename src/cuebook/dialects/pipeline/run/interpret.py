@@ -11,7 +11,9 @@ from typing import Any
 
 from cuebook.dialects.options import RUN_ID
 from cuebook.dialects.pipeline.model import Llm, Pipeline, Question, Step
-from cuebook.dialects.pipeline.run.action import Given, acting, hint_of, preview, prompt, unhanded
+from cuebook.dialects.pipeline.run import approvals
+from cuebook.dialects.pipeline.run.action import Given, acting, hint_of, unhanded
+from cuebook.dialects.pipeline.run.changes_requested import REQUESTED
 from cuebook.dialects.pipeline.run.llm import asking
 from cuebook.dialects.pipeline.run.memory import kept, recalled
 from cuebook.dialects.pipeline.run.outputs import broken_off, evidence, read, violated, violations
@@ -56,7 +58,13 @@ def interpret(
     yield from recalled(pipeline, progress.scope)
     while progress.number < len(pipeline.steps):
         step = pipeline.steps[progress.number]
-        result = yield from _visit(progress, step, given)
+        try:
+            result = yield from _visit(progress, step, given)
+        except EffectFailed as error:
+            if error.failed.code != REQUESTED:
+                raise
+            yield from _go_back(progress, step, error.failed)
+            continue
         progress.keep(step, result)
         if result.failed is not None and step.on_error == "skip_rest":
             yield from _skip_rest(pipeline.steps[progress.number :], step)
@@ -67,6 +75,13 @@ def interpret(
         if progress.wants_checkpoint:
             yield progress.checkpoint()
     return (yield from _end(progress))
+
+
+def _go_back(progress: Progress, step: Step, failed: Failed) -> Program[None]:
+    """Ends the visit to a step whose approver asked for changes, and continues at the step that they chose."""
+    progress.go_back(step, failed)
+    yield Noted("changes", dict(progress.scope.changes))
+    yield StepFinished(step.id, "failed", f"{failed.message} (back to step {progress.scope.changes['step']})")
 
 
 def _skip_rest(rest: tuple[Step, ...], after: Step) -> Program[None]:
@@ -125,7 +140,7 @@ def _held(progress: Progress, step: Step) -> Program[bool]:
 
 def _run_failure(progress: Progress, step: Step, failed: Failed, facts: Facts) -> Failed:
     """The failure of a run because of a step, with hints for undoing the completed steps, the last step first."""
-    details: dict[str, Any] = {"step": step.id, "visit": 1}
+    details: dict[str, Any] = {"step": step.id, "visit": progress.requests.visit(step)}
     done = [step.id] if step.rollback_hint and not nothing_done(step, failed, facts) else []
     done += reversed(progress.undoable)
     fix = failed.fix
@@ -143,14 +158,15 @@ def _attempt(progress: Progress, step: Step, given: Given, number: int) -> Progr
     """Performs the step's effect, once the gate has obtained any approval, then checks the contract and the
     postcondition."""
     scope = progress.scope
-    shown = preview(step, scope, progress.referred[step.id], progress.last)
+    shown = approvals.evidence(step, scope, progress.referred[step.id], progress.last)
+    question, rule = approvals.question(step, scope, number), approvals.rule(step, progress.requests.at(step))
     if isinstance(step.action, Question):
         return (yield from asked(step, step.action, scope))
     if isinstance(step.action, Llm):
-        result = yield from asking(step, step.action, scope, given, shown, prompt(step, number))
+        result = yield from asking(step, step.action, scope, given, shown, question, rule)
     else:
         try:
-            outcome = yield acting(step, scope, given, shown, prompt(step, number))
+            outcome = yield acting(step, scope, given, shown, question, rule)
         except EffectFailed as error:
             if error.failed.code in ENDING:
                 raise

@@ -14,7 +14,7 @@ from cuebook.dialects.interception import Spent, limited
 from cuebook.dialects.pipeline.model import DEFAULT_MODEL, Llm, Step
 from cuebook.dialects.pipeline.run.action import Given, texts
 from cuebook.dialects.pipeline.run.outputs import violations
-from cuebook.dialects.pipeline.run.resolve import Scope
+from cuebook.dialects.pipeline.run.resolve import Scope, run_refs
 from cuebook.dialects.pipeline.run.results import ENDING, Facts, Result, encoded
 from cuebook.kernel.context import ToolCall
 from cuebook.kernel.conversation import CallOutcome, Heard, converse
@@ -22,6 +22,7 @@ from cuebook.kernel.effects import AskApproval, AskModel, CallTool, Program, Rea
 from cuebook.kernel.events import Noted
 from cuebook.kernel.outcomes import EffectFailed, Failed, Reply, Source
 from cuebook.kernel.tool_names import READING, visible
+from cuebook.kernel.votes import Rule
 
 MOST_BYTES = 32_768
 """Default size limit of a reply."""
@@ -36,13 +37,20 @@ _JSON_ONLY = "Answer with JSON only: one JSON value, no words before or after it
 
 
 def asking(
-    step: Step, action: Llm, scope: Scope, given: Given, shown: Mapping[str, str], approval: str
+    step: Step,
+    action: Llm,
+    scope: Scope,
+    given: Given,
+    shown: Mapping[str, str],
+    approval: str,
+    rule: Rule | None = None,
 ) -> Program[Result]:
     """Calls a model and returns the result. `approval` is the question for the approver before the first call."""
     prompt = prompt_of(step, action, scope)
     if approval:
         about = {"model": action.model, "prompt": prompt, "tools": ", ".join(action.tools)}
-        yield AskApproval(approval=approval, preview={**{k: v for k, v in about.items() if v}, **shown})
+        preview = {**{k: v for k, v in about.items() if v}, **shown}
+        yield AskApproval(approval=approval, rule=rule, preview=preview)
     cap = given.most_of(step) or MOST_BYTES
     changes = _Changes()
     asked = _answered(step, action, prompt, cap, changes)
@@ -64,6 +72,9 @@ def prompt_of(step: Step, action: Llm, scope: Scope) -> str:
     given = texts(step.stdin, scope)
     if given:
         parts.append(f"## Input\n\n{given}")
+    asked = scope.changes
+    if asked.get("step") == step.id and not any(ref.source == "changes" for ref in run_refs((action, step.stdin))):
+        parts.append(f"## Requested changes\n\n{asked['feedback']}")
     parts.append(_contract(step))
     return "\n\n".join(parts)
 

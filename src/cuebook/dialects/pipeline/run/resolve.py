@@ -45,6 +45,8 @@ class Scope:
         """The id of the run, and the date on which it started."""
         self.previous: dict[str, Result | None] = {}
         """The results of steps in the previous successful run; None for a step without one."""
+        self.changes: dict[str, Any] = {}
+        """The latest request for changes; empty if there is none."""
         self.state: dict[str, Any] = {}
         """The values kept by earlier runs, and by this run."""
 
@@ -204,6 +206,8 @@ class Scope:
         match ref.source:
             case "run":
                 return self.run.get(str(ref.path[0]))
+            case "changes":
+                return self.changes.get(str(ref.path[0]), 0 if ref.path[0] == "count" else "")
             case "state":
                 value = _within(self.state.get(str(ref.path[0])), ref.path[1:])
                 return None if value is _MISSING else value
@@ -382,9 +386,14 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 # --- references between steps ---
 
 
+def _referring(step: Step) -> tuple[Any, ...]:
+    """The fields of a step that may refer to earlier steps."""
+    return (step.action, step.stdin, step.env, step.condition, step.state, step.asked)
+
+
 def referred(step: Step) -> list[str]:
     """The steps that a step refers to, each once, in the order of its fields."""
-    found = dict.fromkeys(ref.step for ref in refs((step.action, step.stdin, step.env, step.condition, step.state)))
+    found = dict.fromkeys(ref.step for ref in refs(_referring(step)))
     return [name for name in found if name != step.id]
 
 

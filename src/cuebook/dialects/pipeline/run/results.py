@@ -16,7 +16,7 @@ _TOO_DEEP = f"it is nested more than {DEEPEST} deep"
 
 _LINE_ENDS = re.compile(r"(?:\r?\n)+\Z")
 
-ENDING = frozenset({"cancelled", "denied", "expired", "in_doubt"})
+ENDING = frozenset({"cancelled", "denied", "expired", "in_doubt", "changes_requested"})
 """Failures that result from a user's decision; they end the run regardless of the step's `on_error`."""
 
 

@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects.pipeline.model import Pipeline, Step
+from cuebook.dialects.pipeline.run.changes_requested import Requests, needed_again
 from cuebook.dialects.pipeline.run.resolve import Scope, referred, refs
 from cuebook.dialects.pipeline.run.results import Facts, Result
 from cuebook.kernel.effects import Checkpoint
+from cuebook.kernel.outcomes import Failed
 
 STRETCH = 64
 """Minimum number of steps between two checkpoints. If more results than that are kept, their number is the minimum, so the
@@ -26,6 +28,7 @@ class Progress:
 
     def __init__(self, pipeline: Pipeline, inputs: Mapping[str, Any]) -> None:
         self.scope = Scope(pipeline, inputs)
+        self._steps = pipeline.steps
         self.number = 0
         """The index of the next step."""
         self.last = ""
@@ -39,6 +42,8 @@ class Progress:
         """The steps that each step refers to."""
         self._needed = {name: number for number, step in enumerate(pipeline.steps) for name in self.referred[step.id]}
         """The index of the last step that refers to each step."""
+        self._needed = needed_again(pipeline.steps, self._needed)
+        self.requests = Requests(pipeline.steps)
         self._leaving: dict[int, list[str]] = {}
         for name, number in self._needed.items():
             self._leaving.setdefault(number, []).append(name)
@@ -63,6 +68,16 @@ class Progress:
             if name != self.last and self._needed.get(name, -1) <= number:
                 results.pop(name, None)
 
+    def go_back(self, step: Step, failed: Failed) -> None:
+        """Continues at the step to which an approver sent the run back; later results are void."""
+        order = [one.id for one in self._steps]
+        self.number = self.requests.take(step, failed)
+        results, before = self.scope.results, set(order[: self.number])
+        for name in [name for name in results if name not in before]:
+            del results[name]
+        self.last = next((name for name in reversed(order) if name in results and len(results[name].text)), "")
+        self.scope.changes = self.requests.latest
+
     @property
     def wants_checkpoint(self) -> bool:
         return self._since >= max(STRETCH, len(self.scope.results), len(self.undoable))
@@ -81,7 +96,7 @@ class Progress:
         }
         texts = tuple(result.text for result in results.values())
         scope = self.scope
-        more = {"run": {**scope.run}, "state": {**scope.state}, "previous": {}}
+        more = {"run": {**scope.run}, "state": {**scope.state}, "previous": {}, "changes": self.requests.plain()}
         more["run"].pop("id", None)
         for name, result in scope.previous.items():
             more["previous"][name] = None if result is None else msgspec.to_builtins(result.facts)
@@ -105,6 +120,8 @@ class Progress:
         self.scope.args.update(kept["args"])
         self.scope.run.update(kept.get("run", {}))
         self.scope.state.update(kept.get("state", {}))
+        self.requests.restore(kept.get("changes", {}))
+        self.scope.changes = self.requests.latest
         previous = kept.get("previous", {})
         self.scope.previous.update(dict.fromkeys(name for name, facts in previous.items() if facts is None))
         named: list[tuple[dict[str, Any], str, Any]] = [
