@@ -84,7 +84,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.model if not named or (self.model_wins and self.model) else named
 
 
-class Totals(msgspec.Struct, gc=False):
+class Totals(msgspec.Struct, gc=False, omit_defaults=True):
     """A run's usage so far, including voided calls, which also cost money."""
 
     steps: int = 0
@@ -186,7 +186,7 @@ class RunRow(msgspec.Struct, kw_only=True, gc=False):
         return StepCount(totals.completed, total, total - reached if ended else totals.skipped, totals.failed)
 
 
-class StepRow(msgspec.Struct, gc=False):
+class StepRow(msgspec.Struct, gc=False, omit_defaults=True):
     """One visit to a step."""
 
     path: str
