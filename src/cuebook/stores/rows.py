@@ -42,10 +42,10 @@ def run_values(row: RunRow) -> tuple[Any, ...]:
 
 
 def shown_values(row: RunRow) -> tuple[Any, ...]:
-    """The columns of a run that its driver changes: updated, reason, step, model, totals, error, workspace, needs and
-    status.
+    """The columns of a run that its driver changes: updated, reason, step, model, totals, error (empty for NULL), workspace,
+    needs and status.
     """
-    error = _json(row.error).decode() if row.error else None
+    error = _json(row.error).decode() if row.error else ""
     needs = _json(row.needs).decode() if row.needs else NONE
     totals = _json(row.totals).decode()
     return (row.updated, row.reason, row.step, row.model, totals, error, row.workspace, needs, row.status)

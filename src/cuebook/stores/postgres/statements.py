@@ -24,7 +24,7 @@ _RECORDS = """
     JOIN runs r ON r.key = v.run AND r.epoch = v.epoch"""
 _ROWS = """
     UPDATE runs SET updated = v.updated, reason = v.reason, step = v.step, model = v.model, totals = v.totals,
-        error = v.error, workspace = v.workspace, needs = v.needs, status = v.status
+        error = nullif(v.error, ''), workspace = v.workspace, needs = v.needs, status = v.status
     FROM unnest(%b::bigint[], %b::int[], %b::float8[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[],
         %b::text[], %b::text[]) AS v(key, epoch, updated, reason, step, model, totals, error, workspace, needs, status)
     WHERE runs.key = v.key AND runs.epoch = v.epoch"""

@@ -43,7 +43,9 @@ from cuebook.stores.rows import (
     wait_values,
 )
 
-_SHOW = "updated = ?, reason = ?, step = ?, model = ?, totals = ?, error = ?, workspace = ?, needs = ?, status = ?"
+_SHOW = (
+    "updated = ?, reason = ?, step = ?, model = ?, totals = ?, error = nullif(?, ''), workspace = ?, needs = ?, status = ?"
+)
 _UPDATE = f"UPDATE runs SET {_SHOW} WHERE key = ?"
 _UPDATE_SAME = f"UPDATE runs SET {_SHOW.removesuffix(', status = ?')} WHERE status = ? AND key = ?"
 """Like `_UPDATE`, if the status is unchanged: setting it would make SQLite rewrite the index."""
@@ -63,6 +65,8 @@ _COLUMNS, _MANY = 7, 32
 _INSERT = ["INSERT INTO records VALUES " + ",".join(["(?,?,?,?,?,?,?)"] * rows) for rows in range(_MANY + 1)]
 """For up to 32 records: SQLite adds rows faster if one statement contains several."""
 _json = msgspec.json.encode
+_blob = bytearray
+"""Binds bytes. For `bytes` itself and for None, Python's driver looks for an adapter, which takes longer than this copy."""
 
 
 class Transaction:
@@ -420,7 +424,7 @@ class Transaction:
                 raise gap(batch, head)
             self._heads[key] = records[-1].seq
             for r in records:
-                self._records += (key, r.seq, r.path, r.kind, r.head, r.body, r.chain)
+                self._records += (key, r.seq, r.path, r.kind, _blob(r.head), _blob(r.body), _blob(r.chain))
         if batch.plain:
             return
         row = batch.row
