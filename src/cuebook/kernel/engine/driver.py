@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -164,7 +165,7 @@ class Driver:
         self.writer.state.know_done(await self.engine.store.steps(self.run_id))
         for rewound in rewinds(entries, retry.payload.get("whole_step", False), retry.by, self._claim.inherited):
             self.writer.note(rewound, Place(rewound.path))
-        await self.writer.commit(Driven(self.engine.driver, self.engine.machine), Place(), taken=[retry.id])
+        await self.writer.commit(Driven(self.engine.driver, self.engine.machine), Place(), None, taken=[retry.id])
         watch = self.writer.state.watch
         self._take_up(await self.engine.store.claim(self.run_id, self.engine.driver, self.clock()))
         self.writer.state.watch = watch  # it saw the beginning of this drive
@@ -390,11 +391,17 @@ class Driver:
             else:
                 throw = EffectFailed(outcome, seq)
 
-    async def _effect(self, line: Line, effect: Effect) -> tuple[int | None, Any]:
+    def _effect(self, line: Line, effect: Effect) -> Awaitable[handlers.Acted]:
         """The outcome of an effect, from the journal or from the world, and the number of its record."""
+        key = line.cursor.next_effect()
+        if line.live and not self.finishing and not self.engine.stopping and not self.stops(line):
+            return handlers.handler(effect)(self, line, key, effect)
+        return self._effect_if_wanted(line, key, effect)
+
+    async def _effect_if_wanted(self, line: Line, key: Key, effect: Effect) -> handlers.Acted:
+        """The outcome of an effect that may be in the journal, or that the run may no longer want."""
         if self.finishing:
             raise asyncio.CancelledError
-        key = line.cursor.next_effect()
         if not line.live:
             entry = self.recorded.take(key, effect.fingerprint)
             if entry is not None:
@@ -409,11 +416,6 @@ class Driver:
             cut = await in_doubt.cancelled(self, key, effect, attempt) if attempt else CANCELLED
             self.waits.close_cancelled(key)
             return await self.record(key, effect.fingerprint, cut, attempt or 1)
-        at_once = handlers.AT_ONCE.get(type(effect))
-        if at_once is not None:
-            outcome = at_once(self.clock())
-            event = Performed(outcome, effect.fingerprint)
-            return await self.writer.commit(event, Place(key[0], key[1], key[2], key[3])), outcome
         return await handlers.handler(effect)(self, line, key, effect)
 
     def _go_live(self, line: Line, asks: str) -> None:
@@ -549,14 +551,14 @@ class Driver:
             self._given = Counter(one.given_for for one in outcomes if isinstance(one, Answer))
         return self._given
 
-    async def record(self, key: Key, fingerprint: str, outcome: Any, attempt: int = 1) -> tuple[int, Any]:
+    def record(self, key: Key, fingerprint: str, outcome: Any, attempt: int = 1) -> Awaitable[tuple[int, Any]]:
         """Makes an outcome durable before the program sees it."""
         if self.finishing:  # everything still open has been recorded
             raise asyncio.CancelledError
         self.acting.pop(key, None)  # its outcome is known: an immediate cancel no longer interrupts it
         if self.cancel is None and isinstance(outcome, Failed) and outcome.code == CANCELLED.code:
             outcome = msgspec.structs.replace(DECIDED, details=outcome.details)  # only its branch was interrupted
-        return await self.writer.commit(Performed(outcome, fingerprint), Place(*key, attempt)), outcome
+        return self.writer.commit(Performed(outcome, fingerprint), Place(*key, attempt), outcome)
 
 
 def _heard(task: asyncio.Task[Any]) -> None:

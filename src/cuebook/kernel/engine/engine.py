@@ -266,9 +266,8 @@ class Engine:
             self._keep()
             claim = await self.store.claim(run, self.driver, self.clock())
             try:
-                await JournalWriter(self.store, self.codec, claim, self.clock, self, self.redactor).commit(
-                    event, Place()
-                )
+                writer = JournalWriter(self.store, self.codec, claim, self.clock, self, self.redactor)
+                await writer.commit(event, Place(), None)
             finally:
                 await self._give_up(claim)  # whatever made the run ready still does
         finally:

@@ -90,17 +90,18 @@ def may_lie_behind(effect: Effect) -> bool:
 # --- at once ------------------------------------------------------------------------------------------
 
 
-AT_ONCE: dict[type[Effect], Callable[[float], AnyOutcome]] = {
-    Now: Moment,
-    Random: lambda now: Drawn(random.random()),
-}
-"""Effects whose outcome is computed immediately from the time."""
+def _now(driver: Driver, line: Line, key: Key, effect: Now) -> Awaitable[Acted]:
+    return driver.record(key, effect.fingerprint, Moment(driver.clock()))
+
+
+def _random(driver: Driver, line: Line, key: Key, effect: Random) -> Awaitable[Acted]:
+    return driver.record(key, effect.fingerprint, Drawn(random.random()))
 
 
 async def _checkpoint(driver: Driver, line: Line, key: Key, effect: Checkpoint) -> Acted:
     cursor = line.cursor
     event = Checkpointed(plain(effect.state), msgspec.to_builtins(cursor), effect.texts)
-    await driver.writer.commit(event, cursor.place(), checkpoints=[(cursor.path, driver.writer.seq + 1)])
+    await driver.writer.commit(event, cursor.place(), None, checkpoints=[(cursor.path, driver.writer.seq + 1)])
     return None, PASSED
 
 
@@ -602,6 +603,8 @@ async def _remember(driver: Driver, line: Line, key: Key, effect: Remember) -> A
 
 
 _HANDLERS: dict[type[Effect], Handler] = {
+    Now: _now,
+    Random: _random,
     Checkpoint: _checkpoint,
     AskHuman: _ask_human,
     AskApproval: _ask_approval,

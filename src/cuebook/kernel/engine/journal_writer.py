@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from cuebook.kernel.context import EMPTY, Block, Context, digest_of
 from cuebook.kernel.errors import CuebookError, StoreError
-from cuebook.kernel.events import AnyEvent, TextChunk, TextReset
+from cuebook.kernel.events import KINDS, AnyEvent, TextChunk, TextReset
 from cuebook.kernel.fold.state import RunState
 from cuebook.kernel.journal import Codec, Entry, Place, added_to_known, seal, spill_context
 from cuebook.kernel.ports import Batch, Claim, Redactor, Store
+
+T = TypeVar("T")
 
 
 class Audience(Protocol):
@@ -64,15 +66,15 @@ class JournalWriter:
             asyncio.get_running_loop().call_soon(self._flush_scheduled)
         return seq
 
-    async def commit(self, event: AnyEvent, place: Place, **also: Any) -> int:
-        """Adds a record and writes everything up to it; returns its number when it is durable."""
+    async def commit(self, event: AnyEvent, place: Place, outcome: T, **also: Any) -> tuple[int, T]:
+        """Adds a record and writes everything up to it; returns its number, and the outcome in it, when it is durable."""
         seq = self._add(event, place, also)
         try:
             await self.flush(awaited=True)
         except CuebookError as error:
             self._break(error)
             raise
-        return seq
+        return seq, outcome
 
     def begin(self, event: AnyEvent, place: Place) -> asyncio.Future[None]:
         """Adds a record and begins to write everything up to it; the returned future is done once that is durable.
@@ -149,7 +151,7 @@ class JournalWriter:
         event = self._redactor.value(event)
         body = self._codec.encode(event, self._texts)
         seq, at = self.seq + 1, self._clock()
-        record = seal(self.run, seq, at, self.epoch, place, type(event).__name__, body, self._chain)
+        record = seal(self.run, seq, at, self.epoch, place, KINDS[type(event)], body, self._chain)
         self.seq, self._chain = seq, record.chain
         self._batch.records.append(record)
         entry = Entry(self.run, seq, at, place, event)

@@ -43,9 +43,7 @@ from cuebook.stores.rows import (
     wait_values,
 )
 
-_SHOW = (
-    "updated = ?, reason = ?, step = ?, model = ?, totals = ?, error = nullif(?, ''), workspace = ?, needs = ?, status = ?"
-)
+_SHOW = "updated = ?, reason = ?, step = ?, model = ?, totals = ?, error = nullif(?, ''), workspace = ?, needs = ?, status = ?"
 _UPDATE = f"UPDATE runs SET {_SHOW} WHERE key = ?"
 _UPDATE_SAME = f"UPDATE runs SET {_SHOW.removesuffix(', status = ?')} WHERE status = ? AND key = ?"
 """Like `_UPDATE`, if the status is unchanged: setting it would make SQLite rewrite the index."""
