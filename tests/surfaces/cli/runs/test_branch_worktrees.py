@@ -100,6 +100,7 @@ def test_branches_work_apart_and_are_merged_in_order_before_the_join(team: Team)
     assert team.read("seen_right.txt").split() == ["a.txt", "plan.txt", "seen_right.txt"]
     assert team.read("all.txt").splitlines()[:2] == ["left", "uno"]
     assert team.is_clean
+    assert cli.call("replay", run).code == 0
 
 
 def test_a_conflict_waits_for_a_person_and_loses_neither_side(team: Team) -> None:

@@ -190,6 +190,15 @@ async def explained(web: ServedApp, id: str) -> Explanation:
     return await explain(web.service, one.playbook, {}, settings, setup, every_act=True)
 
 
+async def test_a_page_names_the_same_decisions_as_what_would_be_asked(web: ServedApp) -> None:
+    web.book("one.yml", "id: one\nname: One\nentry: a\nnodes:\n  a: {name: A, instruction: Do it.}\nedges: []\n")
+    await web.model(ScriptedModel([])).serve()
+    words = section((await page(web, "/playbooks/one")).words)
+    assert "Asks for approval tool Write tool Edit tool Bash tool WebFetch Models" in words
+    (step,) = (await explained(web, "one")).asked
+    assert step.asking_tools == ("Write", "Edit", "Bash", "WebFetch")
+
+
 @pytest.mark.parametrize("path", ["/playbooks/{}", "/playbooks/{}/run"])
 async def test_pages_show_what_a_run_would_ask_reach_and_use(web: ServedApp, path: str) -> None:
     web.book("gated.yml", GATED)
