@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -52,7 +53,7 @@ class Team(Repository):
     def _reply(self, request: dict[str, Any]) -> str | dict[str, Any]:
         messages = request["messages"]
         asked = str([one["content"] for one in messages if one["role"] == "user"][-1:])
-        node = next(one for one in ("plan", "left", "right", "end") if f"Node {one}." in asked)
+        node = re.findall(r"Node (\w+)\.", asked)[0]
         if messages[-1]["role"] == "tool" or node not in self.commands:
             return f"{node} is done."
         self.ran.append(node)
@@ -101,6 +102,60 @@ def test_branches_work_apart_and_are_merged_in_order_before_the_join(team: Team)
     assert team.read("all.txt").splitlines()[:2] == ["left", "uno"]
     assert team.is_clean
     assert cli.call("replay", run).code == 0
+
+
+NESTED = """\
+id: nested
+name: Nested
+entry: plan
+nodes:
+  plan: {name: Plan, instruction: "Node plan."}
+  left: {name: Left, instruction: "Node left."}
+  one: {name: One, instruction: "Node one."}
+  two: {name: Two, instruction: "Node two."}
+  both: {name: Both, instruction: "Node both."}
+  right: {name: Right, instruction: "Node right."}
+  end: {name: End, instruction: "Node end."}
+edges:
+  - {from: plan, to: left}
+  - {from: plan, to: right}
+  - {from: left, to: one}
+  - {from: left, to: two}
+  - {from: one, to: both}
+  - {from: two, to: both}
+  - {from: both, to: end}
+  - {from: right, to: end}
+x_cuebook:
+  parallel: true
+  nodes:
+    left: {workspace: worktree}
+    one: {workspace: worktree}
+    two: {workspace: worktree}
+"""
+
+
+def test_branches_of_a_branch_are_merged_into_its_worktree(team: Team) -> None:
+    team.book.write_text(NESTED)
+    team.write(".gitignore", "*.tmp\n")
+    team.commit("ignore")
+    ran = team.begin(
+        left="echo left > left.txt; touch left.tmp",
+        one="echo one > one.txt; ls > seen_one.txt",
+        two="rm a.txt; ls > seen_two.txt",
+        both="ls > seen_both.txt",
+        right="ls > seen_right.txt",
+        end="ls > seen_end.txt",
+    )
+    assert team.cli.call("decide", ran["run"], "approve").code == 0
+    left = {"a.txt", "left.txt"}
+    assert set(team.read("seen_one.txt").split()) == {*left, "one.txt", "seen_one.txt"}
+    assert set(team.read("seen_two.txt").split()) == {"left.txt", "seen_two.txt"}
+    both = {"left.txt", "left.tmp", "one.txt", "seen_one.txt", "seen_two.txt", "seen_both.txt"}
+    assert set(team.read("seen_both.txt").split()) == both, "what git ignores stays in the branch"
+    assert "left.txt" not in team.read("seen_right.txt")
+    assert set(team.read("seen_end.txt").split()) == {*both - {"left.tmp"}, "seen_right.txt", "seen_end.txt"}
+    assert not (team.folder / "a.txt").exists()
+    assert team.is_clean
 
 
 def test_a_conflict_waits_for_a_person_and_loses_neither_side(team: Team) -> None:
