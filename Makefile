@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 heading = @printf '\n==> %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve pipeline program agent servers test tests test-bare check chaos real-agent fuzz bench lock build clean browser python environment dev
+.PHONY: help demo serve pipeline program agent watch servers test tests test-bare check chaos real-agent fuzz bench lock build clean browser python environment dev
 
 help: ## Show this list
 	@echo 'Cuebook: make COMMAND [PYTHON=python3.12] [ARGS="..."]'
@@ -34,6 +34,9 @@ program: environment ## Talk to a program that splits bills; without a terminal,
 
 agent: environment ## Watch nodes that work on their own find a bug, fix it and open a pull request, on this machine alone
 	@CUEBOOK=$(CURDIR)/$(BIN)/cuebook sh examples/triage/demo.sh $(ARGS)
+
+watch: dev browser ## Watch a page of a local shop in a browser, and order when the price falls and you agree (ARGS=approve)
+	@CUEBOOK=$(CURDIR)/$(BIN)/cuebook sh examples/watch/demo.sh $(ARGS)
 
 servers: dev ## Start a Postgres and a Temporal server on loopback, to try several workers (docs/guides/scale.md)
 	@$(BIN)/python scripts/servers.py .servers

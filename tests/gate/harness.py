@@ -88,6 +88,7 @@ class GateHarness:
             SendHttp: self.http,
             CallTool: self.tools,
             ReadSource: self.sources,
+            **self._more_performers(),
         }
         self.gate = Gate(
             performers,
@@ -148,6 +149,9 @@ class GateHarness:
         self, row: RunRow, text: str, inputs: dict[str, Any], options: dict[str, Any]
     ) -> Callable[[Any], Program[Any]]:
         return lambda state: self.make(inputs)
+
+    def _more_performers(self) -> dict[type[Effect], Any]:
+        return {}
 
     def _private(self, host: str, port: int) -> bool:
         return names_host([Policy(self.layers)], host, port)

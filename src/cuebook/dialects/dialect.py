@@ -19,7 +19,7 @@ from cuebook.dialects.options import Option
 from cuebook.dialects.presentation.notes import Note, kernel_note
 from cuebook.dialects.presentation.projection import Projection, seen
 from cuebook.kernel.effects import AskModel, Program, QuestionType, SecretNeed
-from cuebook.kernel.errors import BadInput, NotFound
+from cuebook.kernel.errors import BadInput, CuebookError, NotFound
 from cuebook.kernel.events import Performed, PlannedStep, ValueSet
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.outcomes import AnyOutcome
@@ -114,6 +114,10 @@ class Surroundings:
 
     def model_problem(self, model: str) -> BadInput | None:
         """The reason no model can have this name, if any."""
+        return None
+
+    def browser_problem(self) -> CuebookError | None:
+        """The reason web pages cannot be opened in a browser here, if any."""
         return None
 
     def postconditions(self) -> str:

@@ -53,6 +53,7 @@ from cuebook.kernel.ports import (
     Description,
     Limits,
     Needed,
+    Observer,
     Outliner,
     Redactor,
     Trust,
@@ -105,6 +106,7 @@ class Gate:
         # Checking a performer against a protocol is slow and the result never changes, so it is cached.
         self._describers: dict[type[Effect], Describer | None] = {}
         self._outliners: dict[type[Effect], Outliner | None] = {}
+        self._observers: dict[type[Effect], Observer | None] = {}
         self._kept = kept
         self._today = today
         self._vault = vault
@@ -135,9 +137,11 @@ class Gate:
         policies = await self._policies(effect, case)
         if isinstance(policies, Failed):
             return policies
-        outliner = None if case.granted else self._outliner(type(effect))
+        outliner = self._outliner(type(effect))
+        if case.granted and self._observer(type(effect)) is None:
+            outliner = None
         if outliner is None:
-            description = await self._described(effect, case.settings)
+            description = await self._described(effect, case)
         else:
             description = await outliner.outline(effect, case.settings)
         if isinstance(description, Failed):
@@ -180,7 +184,7 @@ class Gate:
             permitted = ruling.decision == "ask" and is_permitted(effect, ruling)
         asks = (ruling.decision == "ask" and not description.harmless and not permitted) or bool(why)
         if asks and outliner is not None:
-            description = await self._described(effect, case.settings)
+            description = await self._described(effect, case)
             if isinstance(description, Failed):
                 return description
         if asks and not description.preview:
@@ -243,7 +247,7 @@ class Gate:
         return approvals.one_line(self._masked(words)), approvals.preview(masked), approvals.whole(masked)
 
     async def _still(self, effect: Effect, case: Case, limits: Limits, digest: str) -> Failed | None:
-        description = await self._described(effect, case.settings)
+        description = await self._described(effect, case)
         if isinstance(description, Failed):
             return description
         if approvals.digest(effect, description, limits) == digest:
@@ -273,9 +277,19 @@ class Gate:
             self._outliners[kind] = found if isinstance(found, Outliner) else None
         return self._outliners[kind]
 
-    async def _described(self, effect: Effect, settings: Settings) -> Description | Failed:
+    def _observer(self, kind: type[Effect]) -> Observer | None:
+        if kind not in self._observers:
+            found = self._performers.get(kind)
+            self._observers[kind] = found if isinstance(found, Observer) else None
+        return self._observers[kind]
+
+    async def _described(self, effect: Effect, case: Case) -> Description | Failed:
         """The description of the effect, plus the preview that its program adds."""
-        description = await self._own_description(effect, settings)
+        observer = self._observer(type(effect))
+        if observer is not None:
+            description = await observer.observe(effect, case.settings, case.run.id)
+        else:
+            description = await self._own_description(effect, case.settings)
         if isinstance(description, Failed) or not isinstance(effect, Acting) or not effect.preview:
             return description
         return msgspec.structs.replace(description, preview={**description.preview, **effect.preview})

@@ -11,6 +11,8 @@ from typing import Protocol
 
 SANDBOX = "sandbox"
 """Commands can be run, confined as the configuration says."""
+BROWSER = "browser"
+"""Chromium can be run, inside bubblewrap."""
 LOCAL_MODEL = "model:local"
 """The embedded model is installed."""
 _WORKSPACE = "workspace:"

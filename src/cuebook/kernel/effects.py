@@ -290,9 +290,39 @@ class SendHttp(Acting, frozen=True):
         return self.method.upper()
 
 
+class Filled(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A field of a page that was filled or selected."""
+
+    selector: str
+    value: str = ""
+    """Empty if a secret was filled in."""
+    select: bool = False
+    secret: str = ""
+    """The handle of the secret, and below the text around its value."""
+    form: str = "{}"
+
+
 class Browse(Acting, frozen=True):
+    """One command to the run's browser. A run has one page, and every command says how to get back to it: by opening
+    `page` and repeating `fills`. Clicks are never repeated.
+    """
+
     action: str
+    """`navigate`, `click`, `fill`, `select`, `wait`, `extract`, `snapshot` or `download`."""
     arguments: dict[str, Any] = {}
+    page: str = ""
+    """The URL that the last command left the page at; empty for a navigation."""
+    fills: tuple[Filled, ...] = ()
+    """The fields that were filled since the page was opened. The secret of number N is the use at `fills.N`."""
+    clicks: int = 0
+    """The clicks since the page was opened. They cannot be repeated, so the page may look different after a restart."""
+    network: tuple[str, ...] = ()
+    """The hosts that the browser may reach in addition to the page's own, as for a command."""
+    looks: tuple[str, ...] = ()
+    """Selectors of elements whose text is part of the outcome."""
+    timeout: float | None = None
+    max_output: int | None = None
+    """How many bytes of the text are kept."""
 
     @property
     def subject(self) -> str:

@@ -115,6 +115,30 @@ class HttpResponse(Outcome, frozen=True):
     """The original size of the body in bytes, if it was cut; 0 if unknown."""
 
 
+class Page(Outcome, frozen=True):
+    """The page of the run's browser after a command."""
+
+    url: str
+    title: str = ""
+    text: Text = Text("")
+    """The result of the command: the text that was extracted, otherwise the text of the page."""
+    html: Text = Text("")
+    """The elements of the page as HTML, if the command shows or changes the page."""
+    picture: Attachment | None = None
+    """A picture of the page, in which secrets are covered."""
+    status: int | None = None
+    """The HTTP status of the page, if this command opened it."""
+    elements: dict[str, str | None] = {}
+    """The text of the elements that were looked at, by selector; null for an element that the page does not have."""
+    opened: bool = False
+    """Whether the command opened another page."""
+    truncated: bool = False
+    """Whether the text was cut."""
+    html_truncated: bool = False
+    size: int = 0
+    """The original size of the text in bytes, if it was cut."""
+
+
 class Source(Outcome, frozen=True):
     content: Text
     digest: str = ""
@@ -210,6 +234,7 @@ AnyOutcome: TypeAlias = (
     | ToolResult
     | CommandResult
     | HttpResponse
+    | Page
     | Source
     | Done
     | Answer

@@ -224,6 +224,7 @@ def _only_fields(given: Mapping[str, Any], wanted: type[msgspec.Struct], what: s
 _SHAPES = {
     "RunCommand": '{"exit_code": 0, "stdout": "what it printed"}',
     "SendHttp": '{"status": 200, "body": "what the server answered"}',
+    "Browse": '{"url": "https://example.com/where-it-led", "text": "what the page says"}',
     "CallTool": '{"value": "what the tool returned"}',
     "PromptAgent": '{"content": "what the agent answered"}',
 }
@@ -231,5 +232,6 @@ _OUTCOME_OF = {
     "CallTool": "ToolResult",
     "RunCommand": "CommandResult",
     "SendHttp": "HttpResponse",
+    "Browse": "Page",
     "PromptAgent": "Reply",
 }

@@ -12,12 +12,12 @@ import click
 from cuebook.formats import words
 from cuebook.formats.forms import Field, fields_of
 from cuebook.gate.policy import Override
-from cuebook.kernel.effects import RunCommand, SendHttp
+from cuebook.kernel.effects import Browse, RunCommand, SendHttp
 from cuebook.kernel.engine.budget import money_words
 from cuebook.kernel.engine.waits import NEEDS
 from cuebook.kernel.events import FOR_HOST, WaitOpened
 from cuebook.kernel.journal import Verdict
-from cuebook.kernel.outcomes import CommandResult, HttpResponse
+from cuebook.kernel.outcomes import CommandResult, HttpResponse, Page
 from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
 from cuebook.service.runs.objects import INTERRUPTED, counts_lines
 from cuebook.service.runs.views import RunView
@@ -211,8 +211,16 @@ def action_line(effect: Any) -> str:
             return f"runs {_cut(shlex.join(argv))}"
         case SendHttp(method=method, url=url):
             return f"sends {method.upper()} {_cut(url)}"
+        case Browse(action=action, arguments=arguments):
+            return f"in the browser: {_cut(browsing_words(action, arguments))}"
         case _:
             return ""
+
+
+def browsing_words(action: str, arguments: Mapping[str, Any]) -> str:
+    """A command to the browser, with what it is about."""
+    target = arguments.get("url") or arguments.get("selector") or ""
+    return f"{action} {target}".rstrip()
 
 
 def outcome_lines(outcome: Any) -> list[str]:
@@ -225,6 +233,9 @@ def outcome_lines(outcome: Any) -> list[str]:
             cut = outcome.truncated
         case HttpResponse(status=status, truncated=cut):
             ended, wrong, text = f"status {status}", status >= 400, str(outcome.body)
+        case Page(url=url, status=answered, truncated=cut):
+            ended, wrong = f"{f'status {answered}, ' if answered else ''}at {_cut(url)}", (answered or 0) >= 400
+            text = str(outcome.text)
         case _:
             return []
     lines = _lines(text)

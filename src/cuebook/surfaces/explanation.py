@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects.presentation.preview import Branch, Preview, Step, question_details
-from cuebook.kernel.effects import AskHuman, AskModel, CallTool, Effect, ReadSource, RunCommand, SendHttp
+from cuebook.kernel.effects import AskHuman, AskModel, Browse, CallTool, Effect, ReadSource, RunCommand, SendHttp
 from cuebook.kernel.tool_names import WORKTREE_MERGE
 from cuebook.service.preview.asked import StepRuling
 from cuebook.service.preview.bound import UNSEEN, Bound, Terms, Use
@@ -425,6 +425,8 @@ def action_words(effect: Effect | None) -> str:
             return f"run {' '.join(map(_quoted, argv))}{f' in {cwd}' if cwd else ''}{reaching}"
         case SendHttp(method=method, url=url):
             return f"send {method} {url}"
+        case Browse(action=action, arguments=arguments):
+            return f"browse: {display.browsing_words(action, arguments)}"
         case CallTool(tool=tool, arguments=arguments):
             return f"call {tool} {display.short(_json(arguments))}"
         case AskModel(model=model, prompt=prompt):

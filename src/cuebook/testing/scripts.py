@@ -17,9 +17,9 @@ import msgspec
 from cuebook.formats.values import Value
 from cuebook.gate.sandbox import choose
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Acting, AskApproval, Effect, RunCommand, SecretNeed, SendHttp
+from cuebook.kernel.effects import Acting, AskApproval, Browse, Effect, RunCommand, SecretNeed, SendHttp
 from cuebook.kernel.engine.approval import UNGUARDED
-from cuebook.kernel.outcomes import CommandResult, Failed, HttpResponse
+from cuebook.kernel.outcomes import CommandResult, Failed, HttpResponse, Page
 from cuebook.kernel.ports import Admitted, Call, Case, Needed, Trust
 from cuebook.kernel.run import RunRow
 from cuebook.kernel.votes import RULE
@@ -170,6 +170,22 @@ class Scripts:
             return await self._requests.perform(effect, call) if self._allow_real else not_allowed(step)
         said = self._next(SendHttp, step)
         return unsaid(step, "requests") if said is None else said.outcome
+
+    async def browse(self, step: str, effect: Browse, call: Call) -> Page | Failed:
+        """A page is scripted like a response: its body is the text of the page and of every element."""
+        given = " ".join(str(one) for one in effect.arguments.values())
+        self.sent.append(Done(step, f"web {effect.action} {given}".rstrip()))
+        if step in self._real:
+            return not_allowed(step)
+        said: ResponseSaid | None = self._next(SendHttp, step)
+        if said is None:
+            return unsaid(step, "requests")
+        if said.error is not None:
+            return Failed(said.code, said.error)
+        url = str(effect.arguments.get("url") or effect.page)
+        opened = effect.action == "navigate"
+        elements: dict[str, str | None] = dict.fromkeys(effect.looks, said.body)
+        return Page(url, text=Text(said.body), status=said.status if opened else None, elements=elements, opened=opened)
 
     def _next(self, kind: type[Effect], step: str) -> Any:
         several = self._said[kind].get(step, ())

@@ -21,6 +21,7 @@ from cuebook.gate.sandbox import choose
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
     AskModel,
+    Browse,
     CallTool,
     Effect,
     ReadSource,
@@ -31,7 +32,17 @@ from cuebook.kernel.effects import (
     ToolSpec,
 )
 from cuebook.kernel.errors import with_fix
-from cuebook.kernel.outcomes import Called, CommandResult, Failed, HttpResponse, Reply, Returned, Source, ToolResult
+from cuebook.kernel.outcomes import (
+    Called,
+    CommandResult,
+    Failed,
+    HttpResponse,
+    Page,
+    Reply,
+    Returned,
+    Source,
+    ToolResult,
+)
 from cuebook.kernel.ports import Call, Performer
 from cuebook.performers.http.performer import HttpPerformer
 from cuebook.performers.messages import MessagePerformer
@@ -96,6 +107,7 @@ class Stage:
             RunPython: _Computing(self),
             Send: MessagePerformer(),
             SendHttp: _Sending(self.scripts),
+            Browse: _Browsing(self.scripts),
         }
 
     async def ask(self, effect: AskModel, call: Call) -> Reply | Failed:
@@ -260,6 +272,14 @@ class _Sending:
 
     async def perform(self, effect: SendHttp, call: Call) -> HttpResponse | Failed:
         return await self._scripts.send(_step_of(call), effect, call)
+
+
+class _Browsing:
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    async def perform(self, effect: Browse, call: Call) -> Page | Failed:
+        return await self._scripts.browse(_step_of(call), effect, call)
 
 
 def _source(value: Any) -> Source:

@@ -24,6 +24,7 @@ from cuebook.gate.sandbox import choose
 from cuebook.gate.secrets import SHORTEST, SecretProblem, Vault
 from cuebook.kernel.effects import (
     AskModel,
+    Browse,
     CallTool,
     Effect,
     ReadSource,
@@ -74,14 +75,15 @@ class LazyPerformers(Mapping[type[Effect], Performer]):
         return len(self._makers)
 
     async def leave(self, run: str) -> None:
-        """Ends the background jobs of a run."""
-        if CallTool in self._made:
-            await self._made[CallTool].leave(run)
+        """Ends the background jobs and the browser of a run."""
+        for kind in (CallTool, Browse):
+            if kind in self._made and hasattr(self._made[kind], "leave"):
+                await self._made[kind].leave(run)
 
     async def close(self) -> None:
-        """Stops the tool servers and the coding agents that were started."""
-        for kind in (CallTool, AskModel):
-            if kind in self._made:
+        """Stops the tool servers, the coding agents and the browsers that were started."""
+        for kind in (CallTool, AskModel, Browse):
+            if kind in self._made and hasattr(self._made[kind], "close"):
                 await self._made[kind].close()
 
 
@@ -130,6 +132,7 @@ class PerformerFactory:
                 Send: _messages,
                 RunPython: lambda: _python(self.sandbox),
                 RunCommand: lambda: self._commands(problem),
+                Browse: lambda: self._browser(problem),
                 CallTool: lambda: self._tools(None if problem is not None else made[RunCommand]),
                 ReadSource: lambda: self._sources(made[CallTool]),
             }
@@ -184,6 +187,19 @@ class PerformerFactory:
             )
 
         return PlacedCommands(made(""), Placed(made, self.worktrees.opened))
+
+    def _browser(self, problem: Failed | None) -> Any:
+        if problem is not None:
+            return _Unavailable(problem)
+        from cuebook.performers.browser.performer import BrowserPerformer
+
+        return BrowserPerformer(
+            self.sandbox,
+            lambda: self.workspace.folder,
+            data_folder(self.environ) / "browsers",
+            self.environ,
+            private=self.policy.names_private,
+        )
 
     @cached_property
     def worktrees(self) -> Worktrees:

@@ -10,7 +10,7 @@ from cuebook.config import config_folder
 from cuebook.config import load as load_config
 from cuebook.dialects.dialect import Surroundings
 from cuebook.gate.policy import load_policy
-from cuebook.kernel.errors import BadInput, NotFound
+from cuebook.kernel.errors import BadInput, CuebookError, NotFound
 from cuebook.performers.files.neighbours import reader
 from cuebook.performers.files.paths import name_inside
 from cuebook.performers.models.providers import UnknownModel
@@ -64,6 +64,9 @@ class MachineSurroundings(Surroundings):
         except BadInput:
             pass
         return None
+
+    def browser_problem(self) -> CuebookError | None:
+        return None if self._wiring is None else self._wiring.browser_problem
 
     @cached_property
     def _wiring(self) -> Wiring | None:

@@ -17,10 +17,10 @@ from cuebook.config import Config, Provider, config_folder
 from cuebook.dialects import registry
 from cuebook.dialects.dialect import Dialect, Document, Named
 from cuebook.gate.sandbox import clear
-from cuebook.kernel.capabilities import LOCAL_MODEL, SANDBOX, Offer
+from cuebook.kernel.capabilities import BROWSER, LOCAL_MODEL, SANDBOX, Offer
 from cuebook.kernel.effects import AGENTS, Effect
 from cuebook.kernel.engine.engine import Programs
-from cuebook.kernel.errors import BadInput
+from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.ports import Performer, Store
 from cuebook.kernel.run import HOST, Settings
 from cuebook.performers.models import DEFAULT, ModelPerformer, Prices, ProviderConfig, Providers
@@ -265,9 +265,18 @@ class Wiring:
 
         return Offer(self.factory.workspace.names, self._capabilities, interpreter)
 
+    @property
+    def browser_problem(self) -> CuebookError | None:
+        """Why web steps cannot be performed here, if so."""
+        from cuebook.performers.browser.chromium import problem
+
+        return problem(self.factory.sandbox, self.factory.environ)
+
     def _capabilities(self) -> Iterator[str]:
         if not self.factory.sandbox.problem:
             yield SANDBOX
+        if self.browser_problem is None:
+            yield BROWSER
         if self.providers.is_usable("local"):
             yield LOCAL_MODEL
 

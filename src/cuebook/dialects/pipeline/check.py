@@ -12,7 +12,7 @@ import msgspec
 
 from cuebook.dialects.dialect import Surroundings
 from cuebook.dialects.findings import Codes, Finding, Problem, log_of
-from cuebook.dialects.pipeline.model import Arg, Cli, Llm, Pipeline, Step
+from cuebook.dialects.pipeline.model import Arg, Cli, Llm, Pipeline, Step, Web
 from cuebook.dialects.pipeline.parse import Parsed, read
 from cuebook.dialects.pipeline.run.resolve import refs
 from cuebook.kernel.tool_names import COMPANIONS, PLAN, READING
@@ -35,7 +35,7 @@ ERRORS = {
     "BAD_ID": "A step's id contains characters that a reference cannot contain.",
     "DUPLICATE_STEP": "Two steps have the same id.",
     "UNKNOWN_NAMESPACE": "A command does not begin with a namespace.",
-    "NO_DRIVER": "Cuebook does not support this namespace of the format yet.",
+    "NO_DRIVER": "What steps of this namespace need is not supported or not installed.",
     "BAD_COMMAND": "A command is malformed, incomplete or has extra words.",
     "NOT_OF_THIS_STEP": "Steps of this namespace do not have this field.",
     "BAD_FOLDER": "A folder is not below the workspace.",
@@ -93,7 +93,18 @@ def check(text: str, name: str, around: Surroundings | None = None) -> list[Find
     findings = [Finding(one.code, CODES[one.code][0], one.message, one.line, fix=one.fix) for one in problems]
     if around is not None and any(one.code == UNVERIFIED for one in findings):
         findings = list(_required(findings, around.postconditions()))
+    if around is not None and parsed.pipeline is not None:
+        findings += _undriven(parsed.pipeline, around)
     return sorted(findings, key=lambda finding: (finding.line or 0, finding.code))
+
+
+def _undriven(pipeline: Pipeline, around: Surroundings) -> Iterator[Finding]:
+    """The first web step, if there is no browser here."""
+    step = next((step for step in pipeline.steps if isinstance(step.action, Web)), None)
+    problem = around.browser_problem() if step is not None else None
+    if step is not None and problem is not None:
+        message = f"The step '{step.id}' cannot run here: {problem.message}"
+        yield Finding("NO_DRIVER", "error", message, step.line, fix=problem.fix)
 
 
 def _required(findings: Iterable[Finding], requirement: str) -> Iterator[Finding]:

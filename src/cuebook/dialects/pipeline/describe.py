@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from cuebook.dialects.dialect import OutlinedStep
 from cuebook.dialects.dialect import Question as Asked
-from cuebook.dialects.pipeline.model import Cli, Http, Llm, Mcp, Pipeline, Question, Secret, Step
+from cuebook.dialects.pipeline.model import Cli, Http, Llm, Mcp, Pipeline, Question, Secret, Step, Web, Words
 from cuebook.dialects.pipeline.parse.references import as_written
 from cuebook.dialects.presentation.summary import Need, Row, Summary, listed, model_needs
 from cuebook.formats.words import short
@@ -95,6 +95,12 @@ def _needs_of(step: Step) -> Iterator[Need]:
             host = urlsplit(as_written(url)).netloc
             yield Need("host", host if host and "$" not in host else "depends on the inputs")
             yield from _secrets(headers.values())
+        case Web(arguments=arguments):
+            yield Need("browser", "Chromium")
+            if "url" in arguments:
+                host = urlsplit(as_written(arguments["url"])).netloc
+                yield Need("host", host if host and "$" not in host else "depends on the inputs")
+            yield from _secrets(arguments.values())
         case Mcp(tool=tool):
             yield Need("tool", tool)
         case Llm(tools=tools):
@@ -113,6 +119,9 @@ def doing(step: Step) -> str:
             return f"cli {' '.join(_token(as_written(word)) for word in argv)}"
         case Http(method=method, url=url):
             return f"http {method} {as_written(url)}"
+        case Web(command=command, arguments=arguments):
+            target = arguments.get("url") or arguments.get("selector")
+            return f"web {command}{f' {_token(as_written(target))}' if isinstance(target, Words) else ''}"
         case Mcp(tool=tool):
             return f"mcp {tool}"
         case Llm(model=model):

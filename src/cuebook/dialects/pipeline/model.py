@@ -13,7 +13,7 @@ from cuebook.kernel.events import PlannedStep
 from cuebook.kernel.tool_names import READING
 from cuebook.kernel.votes import Rule
 
-Namespace = Literal["cli", "http", "mcp", "llm", "input"]
+Namespace = Literal["cli", "http", "web", "mcp", "llm", "input"]
 
 ArgType = Literal["string", "number", "integer", "boolean", "object", "array"]
 
@@ -120,6 +120,21 @@ class Mcp(msgspec.Struct, frozen=True, tag="mcp"):
     arguments: dict[str, Field] = {}
 
 
+WebCommand = Literal["navigate", "click", "fill", "select", "wait", "extract", "snapshot", "download"]
+
+
+class Web(msgspec.Struct, frozen=True, tag="web"):
+    """A command to the browser of the run."""
+
+    command: WebCommand
+    arguments: dict[str, Field] = {}
+
+    @property
+    def clicks(self) -> bool:
+        """Whether it clicks on something, which may change the world."""
+        return self.command == "click" or (self.command == "download" and "selector" in self.arguments)
+
+
 DEFAULT_MODEL = "default"
 """The name that refers to the run's model."""
 
@@ -151,7 +166,7 @@ class Question(msgspec.Struct, frozen=True, tag="input"):
     line: int = 0
 
 
-Action = Cli | Http | Mcp | Llm | Question
+Action = Cli | Http | Web | Mcp | Llm | Question
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -279,6 +294,8 @@ class Step(msgspec.Struct, frozen=True):
                 return "cli"
             case Http():
                 return "http"
+            case Web():
+                return "web"
             case Mcp():
                 return "mcp"
             case Llm():
@@ -291,6 +308,8 @@ class Step(msgspec.Struct, frozen=True):
         """Whether it changes nothing: it calls a model, sends a request that only reads, or is declared `effect:
         read`."""
         match self.action:
+            case Web():
+                return not self.action.clicks
             case Llm(tools=tools):
                 return READING.issuperset(tools)
             case Question():

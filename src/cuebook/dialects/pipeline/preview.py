@@ -33,7 +33,8 @@ from cuebook.dialects.pipeline.run.questions import question
 from cuebook.dialects.pipeline.run.resolve import Scope
 from cuebook.dialects.presentation.preview import Act, Limits, Open, Preview, declared_inputs, question_details
 from cuebook.dialects.presentation.preview import Step as ShownStep
-from cuebook.kernel.effects import Acting, AskHuman, AskModel, CallTool, SendHttp
+from cuebook.kernel.browsing import Trail
+from cuebook.kernel.effects import Acting, AskHuman, AskModel, Browse, CallTool, SendHttp
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.run import Settings
@@ -52,7 +53,10 @@ def preview(pipeline: Pipeline, given: Mapping[str, Any], settings: Settings) ->
     options = settings.options
     scope = Scope(pipeline, args)
     placed = Given(str(options.get("cwd") or ""), options.get("max_output"))
-    acts = [_act(step, scope, placed) for step in pipeline.steps]
+    acts = []
+    for step in pipeline.steps:
+        acts.append(_act(step, scope, placed))
+        _follow(acts[-1], scope)
     calls = sum(map(_calls, pipeline.steps))
     counted = f"{calls:,} model call{'' if calls == 1 else 's'}, if every step uses all its turns, attempts and repairs"
     return Preview(
@@ -67,6 +71,13 @@ def preview(pipeline: Pipeline, given: Mapping[str, Any], settings: Settings) ->
         limits=Limits(calls, (counted if calls else "no model is called",)),
         details={"args": args, "allowed_domains": list(pipeline.allowed_domains)},
     )
+
+
+def _follow(act: Act, scope: Scope) -> None:
+    """Later steps find the page that this one opens."""
+    effect = act.open.probe or act.effect
+    if isinstance(effect, Browse) and "url" in effect.arguments and effect.action == "navigate":
+        scope.trail = Trail(str(effect.arguments["url"]))
 
 
 def _known(pipeline: Pipeline, given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -192,6 +203,9 @@ def _probe(effect: Previewed, stand_ins: Iterable[str]) -> Previewed:
     """Adds a scheme to a URL whose beginning is unknown, so the gate can decide on it."""
     if isinstance(effect, SendHttp) and any(map(effect.url.startswith, stand_ins)):
         return msgspec.structs.replace(effect, url=f"https://{effect.url}")
+    if isinstance(effect, Browse) and any(map(str(effect.arguments.get("url", "")).startswith, stand_ins)):
+        url = f"https://{effect.arguments['url']}"
+        return msgspec.structs.replace(effect, arguments={**effect.arguments, "url": url})
     return effect
 
 

@@ -105,6 +105,8 @@ class Fact(msgspec.Struct, frozen=True):
     observed: Any = msgspec.UNSET
     headline: bool = False
     """Whether it is also shown next to the step's name."""
+    page: bool = False
+    """Whether its record has a browser's page, with a picture and the elements."""
 
     @property
     def has_observed(self) -> bool:

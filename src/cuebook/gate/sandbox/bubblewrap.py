@@ -240,6 +240,9 @@ class _View:
         for path in writable:
             self.options += ["--bind", path, path]
         self._protect(confinement, writable)
+        for path, content in confinement.placed.items():
+            self.files.append(_in_memory("placed", content.encode()))
+            self.options += ["--ro-bind-data", str(self.files[-1]), path]
         if not system_paths.within(confinement.cwd, (*shown, *writable)):
             self.options += ["--dir", confinement.cwd]
         self.options += ["--remount-ro", "/", "--chdir", confinement.cwd]

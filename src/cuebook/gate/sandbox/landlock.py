@@ -161,6 +161,8 @@ def _tag(pid: int, tag: int) -> None:
 
 
 def _ruleset(confinement: Confinement, argv: list[str]) -> Ruleset:
+    if confinement.placed:
+        raise NotStarted("Landlock cannot give a process files of its own.", fix="Install bubblewrap.")
     if system_paths.fixed(confinement):
         raise NotStarted(
             "Landlock cannot keep a command from changing Cuebook if Cuebook is installed in the workspace.",

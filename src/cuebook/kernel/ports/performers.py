@@ -168,6 +168,16 @@ class Outliner(Describer, Protocol):
 
 
 @runtime_checkable
+class Observer(Outliner, Protocol):
+    """A describer whose full description depends on the state of a run, such as the page that its browser shows. It
+    observes only for effects that are not denied.
+    """
+
+    async def observe(self, effect: Any, settings: Settings, run: str) -> Description | Failed:
+        """The description of an effect of this run as things are now."""
+
+
+@runtime_checkable
 class Needing(Protocol):
     """A performer of effects that not every machine can perform."""
 

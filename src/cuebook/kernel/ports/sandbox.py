@@ -56,6 +56,8 @@ class Confinement(msgspec.Struct, frozen=True):
     local_sockets: bool = True
     """Whether it may have sockets with a path, where the sandbox keeps it away from those of other programs. Not if it may
     read paths outside the workspace, where such sockets may be."""
+    placed: dict[str, str] = {}
+    """Files that exist for this process alone: their absolute paths and contents. Only bubblewrap can place them."""
     python: bool = False
     """Whether it is only Python. If so, it may read only the system files that the standard library needs."""
     limits: Limits = Limits()

@@ -45,6 +45,7 @@ from cuebook.kernel.outcomes import (
     Done,
     Failed,
     HttpResponse,
+    Page,
     Reply,
     Resumed,
     Source,
@@ -59,7 +60,7 @@ _SHOWN = 500
 _NOT_DONE = frozenset({"preview", "approval", "witnessed", "is"})
 """Fields of an effect that do not describe the action."""
 
-_SHOWN_ALONE = (Source, ToolResult, CommandResult, HttpResponse, Answer, Failed, Done)
+_SHOWN_ALONE = (Source, ToolResult, CommandResult, HttpResponse, Page, Answer, Failed, Done)
 """Outcomes that are shown if the journal has no record of their action: texts, answers and refusals."""
 
 
@@ -478,6 +479,14 @@ def _fields_of(outcome: AnyOutcome) -> dict[str, Any]:
         case HttpResponse():
             body = named(outcome.body, truncated=outcome.truncated)
             return {"status": outcome.status, "url": outcome.url, "body": body}
+        case Page():
+            return {
+                "status": outcome.status,
+                "url": outcome.url,
+                "text": named(outcome.text, truncated=outcome.truncated),
+                "elements": named(outcome.html, truncated=outcome.html_truncated) if len(outcome.html) else None,
+                "picture": named(outcome.picture.data) if outcome.picture is not None else None,
+            }
         case Reply():
             calls = [call.name for call in outcome.calls]
             return {

@@ -13,7 +13,17 @@ from cuebook.gate.gate import Gate
 from cuebook.gate.policy import Decision, Policy, Stand, stricter_rules, strictest
 from cuebook.gate.roles import Principal
 from cuebook.gate.secrets import SecretProblem
-from cuebook.kernel.effects import Acting, AskModel, CallTool, Effect, ReadSource, RunCommand, SecretUse, SendHttp
+from cuebook.kernel.effects import (
+    Acting,
+    AskModel,
+    Browse,
+    CallTool,
+    Effect,
+    ReadSource,
+    RunCommand,
+    SecretUse,
+    SendHttp,
+)
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.ports import Action, Admitted, Case, Needed
 from cuebook.service.preview.tool_rulings import ToolRuling, ToolRulings
@@ -72,6 +82,11 @@ class Rulings:
                 if stand_ins.within(host):
                     return await self._by_gate(act, effect, (), "host")
                 return await self._by_gate(act, effect, (host,) if host else ())
+            case Browse(arguments=arguments, page=page) as effect:
+                host = urlsplit(str(arguments.get("url") or page)).hostname or ""
+                if stand_ins.within(host):
+                    return await self._by_gate(act, effect, (), "host")
+                return await self._by_gate(act, effect, tuple(dict.fromkeys((host, *effect.network))) if host else ())
             case CallTool() | AskModel() | ReadSource() as effect:
                 return await self._by_policy(act, effect)
             case _:
@@ -80,7 +95,7 @@ class Rulings:
     # --- commands and requests ---
 
     async def _by_gate(
-        self, act: Act, effect: RunCommand | SendHttp, hosts: tuple[str, ...], open_place: str = ""
+        self, act: Act, effect: RunCommand | SendHttp | Browse, hosts: tuple[str, ...], open_place: str = ""
     ) -> ActRuling:
         """`open_place` is the name of the unknown part without which there can be no ruling."""
         found = await self._examined(act, effect, hosts)
@@ -95,7 +110,7 @@ class Rulings:
         decision, rules = self._or_stricter(act, touched, decision, rules)
         return msgspec.structs.replace(found, decision=decision, rules=rules)
 
-    async def _examined(self, act: Act, effect: RunCommand | SendHttp, hosts: tuple[str, ...]) -> ActRuling:
+    async def _examined(self, act: Act, effect: RunCommand | SendHttp | Browse, hosts: tuple[str, ...]) -> ActRuling:
         in_words = act.open.in_words
         try:
             ruling = await self._gate.examine(effect, self._case)
@@ -185,7 +200,7 @@ class Rulings:
         return ("unknown", tuple(dict.fromkeys(found))) if found else (decision, rules)
 
 
-_RULED = (RunCommand, SendHttp, CallTool, AskModel, ReadSource)
+_RULED = (RunCommand, SendHttp, Browse, CallTool, AskModel, ReadSource)
 
 
 def _asking(act: Act, details: Mapping[str, Any]) -> tuple[str, ...]:
@@ -193,9 +208,11 @@ def _asking(act: Act, details: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*(_ASKS if act.approval else ()), *details.get("rules", ()))))
 
 
-def _lacks_program(effect: RunCommand | SendHttp, code: str) -> bool:
+def _lacks_program(effect: RunCommand | SendHttp | Browse, code: str) -> bool:
     """Whether a program is missing from the PATH. An earlier step may still create it in the workspace."""
-    return isinstance(effect, RunCommand) and code == "no_such_command" and "/" not in effect.argv[0]
+    return code == "no_browser" or (
+        isinstance(effect, RunCommand) and code == "no_such_command" and "/" not in effect.argv[0]
+    )
 
 
 def _strictest(

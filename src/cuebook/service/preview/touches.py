@@ -13,7 +13,7 @@ import msgspec
 from cuebook.config.tools import ToolServer
 from cuebook.dialects.presentation.preview import Act, Preview
 from cuebook.gate.policy import Ruling, strictest
-from cuebook.kernel.effects import AGENTS, AskModel, CallTool, Effect, ReadSource, RunCommand, SendHttp
+from cuebook.kernel.effects import AGENTS, AskModel, Browse, CallTool, Effect, ReadSource, RunCommand, SendHttp
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import EVERYWHERE, Action, Describer, Description, Performer
 from cuebook.kernel.run import Settings
@@ -187,12 +187,12 @@ class _Search:
                 return await self._of_tool(label, effect)
             case ReadSource():
                 return await self._of_text(label, effect)
-            case RunCommand() | SendHttp():
+            case RunCommand() | SendHttp() | Browse():
                 return await self._of_effect(label, effect)
             case _:
                 return ()
 
-    async def _of_effect(self, label: str, effect: RunCommand | SendHttp) -> Sequence[Action]:
+    async def _of_effect(self, label: str, effect: RunCommand | SendHttp | Browse) -> Sequence[Action]:
         describer = self._reach.performers[type(effect)]
         assert isinstance(describer, Describer)
         described = await describer.describe(effect, Settings())

@@ -67,6 +67,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/api/runs/{id}/events", "GET", runs.events, "viewer", "stream"),
     Endpoint("/api/runs/{id}/stream", "GET", runs.stream, "viewer", "stream"),
     Endpoint("/api/runs/{id}/artifact", "GET", runs.artifact, "viewer", "json"),
+    Endpoint("/api/runs/{id}/pages/{record}/picture", "GET", runs.page_picture, "viewer", "json"),
+    Endpoint("/api/runs/{id}/pages/{record}/elements", "GET", runs.page_elements, "viewer", "json"),
     Endpoint("/api/runs/{id}/diff/{other}", "GET", runs.diff, "viewer", "json"),
     Endpoint("/api/inbox", "GET", runs.inbox, "viewer", "json"),
     Endpoint("/api/waits/{id}", "GET", runs.wait, "viewer", "json"),

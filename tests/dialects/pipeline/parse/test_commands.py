@@ -43,8 +43,8 @@ def wrong(*lines: str) -> str:
 def test_a_command_never_falls_back_to_a_shell(text: str) -> None:
     found = problem(with_step("command: >-", f"  {text}"))
     assert (found.code, found.line) == ("UNKNOWN_NAMESPACE", 6)
-    assert "one of cli, http, mcp, llm" in found.fix
-    assert "web" not in found.fix
+    assert "one of cli, http, web, mcp, llm" in found.fix
+    assert "node" not in found.fix
 
 
 def test_a_misspelt_namespace_gets_a_suggestion() -> None:
@@ -52,7 +52,7 @@ def test_a_misspelt_namespace_gets_a_suggestion() -> None:
     assert found.fix.startswith("Did you mean 'cli'? ")
 
 
-@pytest.mark.parametrize("text", ["web navigate https://x.y", "node camera snap", "WEB click '#a'", "web"])
+@pytest.mark.parametrize("text", ["node camera snap", "NODE camera", "node"])
 def test_a_namespace_without_a_driver_is_refused_with_the_reason(text: str) -> None:
     found = problem(with_step("command: >-", f"  {text}"))
     assert found.code == "NO_DRIVER"

@@ -21,10 +21,9 @@ from cuebook.formats.shape import Shape
 from cuebook.formats.values import Malformed, Value
 from cuebook.kernel.tool_names import likely_server
 
-NAMESPACES = ("cli", "http", "mcp", "llm")
-WITHOUT_DRIVER = ("web", "node")
+NAMESPACES = ("cli", "http", "web", "mcp", "llm")
+WITHOUT_DRIVER = ("node",)
 _INSTEAD = {
-    "web": "Use the tools of an MCP server that drives a browser, such as Playwright's, with `mcp`; or `http` for plain pages.",
     "node": "Use the tools of an MCP server that runs on that device, with `mcp`; or `cli` or `http`.",
 }
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
@@ -121,7 +120,7 @@ def action(scope: Scope, command: Written) -> Action | None:
 
 def _cli(scope: Scope, command: Written) -> Cli | None:
     shape, at = scope.shape, command.at
-    fields = _with(scope, command, ("argv", "args"))
+    fields = fields_of(scope, command, ("argv", "args"))
     if "argv" in fields and (command.tokens or "args" in fields):
         fix = "Use `command: cli` with argv, or `cli PROGRAM` with args."
         shape.wrong(
@@ -205,15 +204,15 @@ def _listed(scope: Scope, value: Value, at: str) -> list[Words]:
 
 def _http(scope: Scope, command: Written) -> Http | None:
     shape, at = scope.shape, command.at
-    fields = _with(scope, command, ("method", "url", "headers", "query", "body", "json"))
+    fields = fields_of(scope, command, ("method", "url", "headers", "query", "body", "json"))
     method, urls = _method(command.tokens)
     if "method" in fields:
         if method:
-            _twice(scope, fields["method"], at, "the method")
+            given_twice(scope, fields["method"], at, "the method")
         method = shape.text(fields["method"], f"{_of(at)}.with.method").upper()
     if "url" in fields:
         if urls:
-            _twice(scope, fields["url"], at, "the URL")
+            given_twice(scope, fields["url"], at, "the URL")
         urls = (shape.text(fields["url"], f"{_of(at)}.with.url"),)
     if method and method not in METHODS:
         shape.wrong(command.line, f"{at}: there is no method '{method[:20]}'.", shape.meant(method, METHODS), CODE)
@@ -233,7 +232,7 @@ def _http(scope: Scope, command: Written) -> Http | None:
         shape.wrong(fields["json"].line, f"{at} has two bodies: body and json.", "Remove one of them.", CODE)
     return Http(
         method or "GET",
-        _url(scope, urls[0], fields["url"].line if "url" in fields else command.line, at),
+        url_of(scope, urls[0], fields["url"].line if "url" in fields else command.line, at),
         _texts(scope, fields, "query", at),
         _headers(scope, fields, at),
         _body(scope, fields["body"], f"{_of(at)}.with.body") if "body" in fields else None,
@@ -254,7 +253,8 @@ def _method(tokens: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     return "", tuple(tokens)
 
 
-def _url(scope: Scope, text: str, line: int, at: str) -> Words:
+def url_of(scope: Scope, text: str, line: int, at: str) -> Words:
+    """The URL of a request or a page. Problems are reported."""
     words = scope.words(text, line, f"the URL of {at}")
     first = words.parts[0] if words.parts else ""
     begins = first if isinstance(first, str) else "https://"
@@ -313,12 +313,12 @@ def _headers(scope: Scope, fields: Mapping[str, Value], at: str) -> dict[str, Wo
 
 def _mcp(scope: Scope, command: Written) -> Mcp | None:
     shape, at = scope.shape, command.at
-    fields = _with(scope, command, ("tool", "arguments"))
+    fields = fields_of(scope, command, ("tool", "arguments"))
     tokens = list(command.tokens)
     tool = tokens.pop(0) if tokens and not _PARAMETER.fullmatch(tokens[0]) else ""
     if "tool" in fields:
         if tool:
-            _twice(scope, fields["tool"], at, "the tool")
+            given_twice(scope, fields["tool"], at, "the tool")
         tool = shape.text(fields["tool"], f"{_of(at)}.with.tool")
     tool = tool_name(tool)
     if not scope.fixed(tool, fields["tool"].line if "tool" in fields else command.line, at):
@@ -368,17 +368,33 @@ def _take(scope: Scope, command: Written, token: str, arguments: dict[str, Any])
         shape.wrong(line, f"{at}: the value of {name} is not valid JSON: {error.message}.", fix, CODE)
 
 
-_READERS: dict[str, Callable[[Scope, Written], Action | None]] = {"cli": _cli, "http": _http, "mcp": _mcp}
+# --- web ----------------------------------------------------------------------------------------------------
+
+
+def _web(scope: Scope, command: Written) -> Action | None:
+    from cuebook.dialects.pipeline.parse.web import web  # most pipelines have no browser steps
+
+    return web(scope, command)
+
+
+_READERS: dict[str, Callable[[Scope, Written], Action | None]] = {
+    "cli": _cli,
+    "http": _http,
+    "web": _web,
+    "mcp": _mcp,
+}
 
 
 # --- with ---------------------------------------------------------------------------------------------------
 
 
-def _with(scope: Scope, command: Written, known: Sequence[str]) -> Mapping[str, Value]:
+def fields_of(scope: Scope, command: Written, known: Sequence[str]) -> Mapping[str, Value]:
+    """The fields of `with`, of which only these are known."""
     return scope.shape.closed(command.more, f"{_of(command.at)}.with", known) if command.more is not None else {}
 
 
-def _twice(scope: Scope, value: Value, at: str, what: str) -> None:
+def given_twice(scope: Scope, value: Value, at: str, what: str) -> None:
+    """Reports a part that is in the command and in `with`."""
     scope.shape.wrong(value.line, f"{at}: {what} is given twice.", "Remove it from the command or from `with`.", CODE)
 
 

@@ -22,7 +22,7 @@ RESULT_FIELDS = (
 )  # fmt: skip
 """The fields of an earlier step's result."""
 _WITH_PARTS = ("json", "headers")
-_ONLY_OF = {"exit_code": "cli", "stderr": "cli", "status": "http", "headers": "http"}
+_ONLY_OF = {"exit_code": ("cli",), "stderr": ("cli",), "status": ("http", "web"), "headers": ("http",)}
 KINDS = ("env", "keyring", "file")
 """The prefixes of handles that are not names."""
 
@@ -236,8 +236,8 @@ class Scope:
         elif rest and first not in _WITH_PARTS:
             fix = f"Write ${id}.{first}, or ${id}.json and the path."
             shape.wrong(line, f"{at}: '${id}.{first}' has no parts.", fix, "UNKNOWN_REFERENCE")
-        elif namespace != _ONLY_OF.get(first, namespace):
-            fix = f"Only {_ONLY_OF[first]} steps have this field."
+        elif namespace not in _ONLY_OF.get(first, (namespace,)):
+            fix = f"Only {' and '.join(_ONLY_OF[first])} steps have this field."
             shape.odd(
                 line, f"{at}: '${id}.{first}' is always null: '{id}' has the namespace {namespace}.", fix, "ALWAYS_NULL"
             )

@@ -11,11 +11,13 @@ from cuebook.dialects.pipeline.model import (
     Constant,
     DomContains,
     Http,
+    HttpStatus,
     JsonPath,
     Llm,
     Output,
     Secret,
     Step,
+    Web,
     Words,
 )
 from cuebook.dialects.pipeline.parse import access, commands, contracts, people, run_values
@@ -34,7 +36,7 @@ _WITHOUT_COMMAND = ("input",)
 """The fields that say what a step does, instead of a command."""
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-ALL = ("cli", "http", "mcp", "llm")
+ALL = ("cli", "http", "web", "mcp", "llm")
 _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "stdin": ("cli", "http", "llm"),
     "env": ("cli",),
@@ -42,7 +44,7 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "network": ("cli",),
     "reads": ("cli",),
     "effect": ("cli", "http", "mcp"),
-    "with": ("cli", "http", "mcp"),
+    "with": ("cli", "http", "web", "mcp"),
     "llm": ("llm",),
     "input": ("input",),
     **dict.fromkeys(("approval", "output", "postcondition", "rollback_hint", "timeout_ms", "retry"), ALL),
@@ -54,6 +56,7 @@ TOOLS = {
 }
 """Maps the format's tool names to Cuebook's."""
 _GROUPS = {"tool.fs.*": ("Read", "Write", "Edit", "Glob", "Grep")}
+_WEB_OF_THE_FORMAT = ("navigate", "click", "fill", "snapshot")
 _LLM_ADDED = ("max_tokens", "max_repairs")
 
 MOST_REPAIRS = 5
@@ -86,7 +89,7 @@ def step(scope: Scope, value: Value, at: str) -> Step | None:
         action = commands.action(scope, command)
     if action is None:
         return None
-    made = Step(scope.here, action, command=text, beyond=_beyond(fields), line=value.line, **read)
+    made = Step(scope.here, action, command=text, beyond=_beyond(fields, action), line=value.line, **read)
     _check_stdin(shape, made, fields, at)
     _check_evidence(shape, made, at)
     return made
@@ -173,10 +176,12 @@ def _belonging(shape: Shape, value: Value, namespace: str, at: str) -> None:
             shape.wrong(value.lines[name], f"{at}: {namespace} steps have no '{name}'.", fix, "NOT_OF_THIS_STEP")
 
 
-def _beyond(fields: Mapping[str, Value]) -> tuple[str, ...]:
+def _beyond(fields: Mapping[str, Value], action: Any = None) -> tuple[str, ...]:
     found = [name for name in ADDED if name in fields]
     if "approval" in fields:
         found += [f"approval.{name}" for name in people.APPROVAL if name in fields["approval"].fields]
+    if isinstance(action, Web) and action.command not in _WEB_OF_THE_FORMAT:
+        found.append(f"web {action.command}")
     found += [f"llm.{name}" for name in _LLM_ADDED if "llm" in fields and name in fields["llm"].fields]
     if "output" in fields:
         found += [f"output.{name}" for name in contracts.ADDED if name in fields["output"].fields]
@@ -195,11 +200,20 @@ def _check_stdin(shape: Shape, made: Step, fields: Mapping[str, Value], at: str)
 
 def _check_evidence(shape: Shape, made: Step, at: str) -> None:
     """Warns about assertions without evidence: only responses have a status and a page, and no step can see a page's
-    elements."""
+    elements except in the browser."""
     if made.postcondition is None:
         return
+    if isinstance(made.action, Web):
+        if made.action.command != "navigate" and any(
+            isinstance(one, HttpStatus) for one in made.postcondition.assertions
+        ):
+            message = f"{at}: only navigate has an HTTP status, so the user is asked."
+            shape.odd(made.postcondition.line, message, "Use dom_contains.", "NO_EVIDENCE")
+        return
     if any(isinstance(one, DomContains) and one.selector for one in made.postcondition.assertions):
-        message = f"{at}: no step can see the elements of a page, so the user is always asked if there is a selector."
+        message = (
+            f"{at}: only web steps see the elements of a page, so the user is always asked if there is a selector."
+        )
         fix = "Remove the selector to search the whole page."
         shape.odd(made.postcondition.line, message, fix, "NO_EVIDENCE")
     if isinstance(made.action, Http):

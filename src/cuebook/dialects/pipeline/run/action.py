@@ -9,12 +9,13 @@ from urllib.parse import urlencode
 import msgspec
 
 from cuebook.dialects.pipeline.inputs import variable_of
-from cuebook.dialects.pipeline.model import ArgRef, Cli, Function, Http, Mcp, Ref, Secret, Step, Words
+from cuebook.dialects.pipeline.model import ArgRef, Cli, DomContains, Function, Http, Mcp, Ref, Secret, Step, Web, Words
 from cuebook.dialects.pipeline.parse.references import as_written
 from cuebook.dialects.pipeline.parse.urls import BadPlace, address
 from cuebook.dialects.pipeline.run.resolve import Scope
 from cuebook.dialects.pipeline.run.results import Result, encoded, written
-from cuebook.kernel.effects import OUTPUT_OF, CallTool, RunCommand, SecretUse, SendHttp
+from cuebook.kernel.browsing import Trail
+from cuebook.kernel.effects import OUTPUT_OF, Browse, CallTool, RunCommand, SecretUse, SendHttp
 from cuebook.kernel.outcomes import EffectFailed, Failed
 from cuebook.kernel.votes import Rule
 
@@ -26,7 +27,7 @@ SHOWN = 1_900
 """How many characters of an earlier output an approver sees. With the note about the cut it stays below the gate's own limit,
 so it is not cut again and the note stays correct."""
 
-Acted = RunCommand | SendHttp | CallTool
+Acted = RunCommand | SendHttp | Browse | CallTool
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -61,6 +62,8 @@ def acting(
             return _command(step, step.action, scope, given, common)
         case Http():
             return _request(step, step.action, scope, common)
+        case Web():
+            return _browse(step, step.action, scope, common)
         case Mcp():
             return _call(step.action, scope, common)
         case _:
@@ -161,16 +164,20 @@ def _request(step: Step, action: Http, scope: Scope, common: dict[str, Any]) -> 
 
 def _address(action: Http, scope: Scope) -> str:
     """The URL, with the parameters of `with.query`."""
-    line = action.url.line
-    try:
-        url = address(action.url.parts, lambda ref: scope.written(ref, line))
-    except BadPlace as error:
-        raise EffectFailed(Failed("bad_url", f"line {line}: the URL cannot be used: {error.why}.", error.fix)) from None
+    url = _url(action.url, scope)
     if not action.query:
         return url
     base, hash_, fragment = url.partition("#")
     query = urlencode({name: scope.text(value) for name, value in action.query.items()})
     return f"{base}{'&' if '?' in base else '?'}{query}{hash_}{fragment}"
+
+
+def _url(words: Words, scope: Scope) -> str:
+    line = words.line
+    try:
+        return address(words.parts, lambda ref: scope.written(ref, line))
+    except BadPlace as error:
+        raise EffectFailed(Failed("bad_url", f"line {line}: the URL cannot be used: {error.why}.", error.fix)) from None
 
 
 def _refuse_secrets(value: Any) -> None:
@@ -182,6 +189,43 @@ def _refuse_secrets(value: Any) -> None:
                 "Pass the whole body as a secret, or put the secret into a header.",
             )
         )
+
+
+# --- the browser ---
+
+
+def _browse(step: Step, action: Web, scope: Scope, common: dict[str, Any]) -> Browse:
+    arguments: dict[str, Any] = {}
+    uses: list[SecretUse] = []
+    for name, value in action.arguments.items():
+        if isinstance(value, Secret):
+            uses.append(_use(name, value, scope))
+        elif name == "url":
+            arguments[name] = _url(value, scope)
+        else:
+            arguments[name] = scope.text(value) if isinstance(value, Words) else _texts(value, scope)
+    trail = Trail() if action.command == "navigate" else scope.trail
+    return Browse(
+        action.command,
+        arguments,
+        trail.page,
+        trail.fills,
+        trail.clicks,
+        network=scope.domains,
+        looks=_looks(step),
+        secrets=(*uses, *trail.secrets),
+        **common,
+    )
+
+
+def _texts(value: Any, scope: Scope) -> Any:
+    return {name: scope.text(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+
+def _looks(step: Step) -> tuple[str, ...]:
+    """The elements that the postcondition is about."""
+    found = step.postcondition.assertions if step.postcondition is not None else ()
+    return tuple(dict.fromkeys(one.selector or "body" for one in found if isinstance(one, DomContains)))
 
 
 # --- tools ---

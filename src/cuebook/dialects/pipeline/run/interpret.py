@@ -22,8 +22,9 @@ from cuebook.dialects.pipeline.run.questions import asked
 from cuebook.dialects.pipeline.run.results import ENDING, Facts, Result
 from cuebook.dialects.pipeline.run.retry import attempts, nothing_done
 from cuebook.dialects.pipeline.run.state import Progress
+from cuebook.kernel.browsing import Trail
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import OUTPUT_OF, AskApproval, Breakpoint, Program
+from cuebook.kernel.effects import OUTPUT_OF, AskApproval, Breakpoint, Browse, Program
 from cuebook.kernel.events import (
     ArtifactMade,
     Noted,
@@ -166,11 +167,14 @@ def _attempt(progress: Progress, step: Step, given: Given, number: int) -> Progr
         result = yield from asking(step, step.action, scope, given, shown, question, rule)
     else:
         try:
-            outcome = yield acting(step, scope, given, shown, question, rule)
+            effect = acting(step, scope, given, shown, question, rule)
+            outcome = yield effect
         except EffectFailed as error:
             if error.failed.code in ENDING:
                 raise
             return broken_off(step, error.failed, error.seq)
+        if isinstance(effect, Browse):
+            scope.trail = Trail.before(effect).after(effect, outcome)
         result = read(step, outcome).but(approved=step.approval)
     if result.failed is not None:
         return result

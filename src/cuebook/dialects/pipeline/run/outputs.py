@@ -9,7 +9,7 @@ from cuebook.dialects.pipeline.run.postconditions import check, evidence_of
 from cuebook.dialects.pipeline.run.results import Facts, Result, written
 from cuebook.formats.schema import Draft, mismatches
 from cuebook.kernel.context import Text
-from cuebook.kernel.outcomes import AnyOutcome, CommandResult, Failed, HttpResponse, ToolResult
+from cuebook.kernel.outcomes import AnyOutcome, CommandResult, Failed, HttpResponse, Page, ToolResult
 
 VIOLATED = "output_contract"
 """Failure code for an output that breaks its contract."""
@@ -58,6 +58,12 @@ def read(step: Step, outcome: AnyOutcome) -> Result:
             result = Result(outcome.body, facts)
             result.html = "html" in _header(outcome, "content-type")
             return result.failing(_refused(outcome)) if outcome.status >= 400 and not _names_status(step) else result
+        case Page():
+            facts = Facts(is_text, outcome.truncated, size=outcome.size, status=outcome.status)
+            result = Result(outcome.text, facts)
+            result.page = outcome
+            failing = (outcome.status or 0) >= 400 and not _names_status(step)
+            return result.failing(_refused_page(outcome)) if failing else result
         case ToolResult():
             facts = Facts(is_text, outcome.kept is not None, size=outcome.size, may_be_cut=may_be_cut)
             result = Result(Text(written(outcome.value)[: outcome.kept]), facts)
@@ -113,6 +119,15 @@ def _refused(outcome: HttpResponse) -> Failed:
     return Failed(
         "http_status",
         f"The server answered with status {outcome.status}{f': {said}' if said else '.'}",
+        "If this status is expected, add a postcondition of type http_status for it.",
+        details={"status": outcome.status},
+    )
+
+
+def _refused_page(outcome: Page) -> Failed:
+    return Failed(
+        "http_status",
+        f"{outcome.url} answered with status {outcome.status}.",
         "If this status is expected, add a postcondition of type http_status for it.",
         details={"status": outcome.status},
     )

@@ -29,6 +29,8 @@ class Evidence(msgspec.Struct, frozen=True):
     flaw: str = ""
     """Why the page is incomplete; empty if it is complete."""
     json: Any = msgspec.UNSET
+    elements: dict[str, str | None] = {}
+    """The text of the elements of a browser's page, by selector; None for one that the page does not have."""
 
 
 class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,6 +73,7 @@ def evidence_of(result: Result) -> Evidence:
         str(result.text) if result.html else None,
         _flaw(result),
         result.json() if result.has_json() else msgspec.UNSET,
+        result.page.elements if result.page is not None else {},
     )
 
 
@@ -105,18 +108,27 @@ def _status(wanted: HttpStatus, evidence: Evidence) -> Checked:
 
 
 def _page(wanted: DomContains, evidence: Evidence) -> Checked:
-    """Searches a whole response for text. Selectors are for drivers that see a page's elements."""
+    """Searches a whole response for text, or the elements of a browser's page."""
     kind = "dom_contains"
+    seen = evidence.elements.get(wanted.selector or "body", msgspec.UNSET)
+    if seen is not msgspec.UNSET:
+        return _contained(wanted, seen, "")
     if evidence.html is None or wanted.selector:
         what = f"elements ({wanted.selector})" if wanted.selector else "page"
         return Checked(kind, "missing", f"the step provides no {what}")
-    page, text = evidence.html, wanted.text
+    return _contained(wanted, evidence.html, evidence.flaw)
+
+
+def _contained(wanted: DomContains, page: str | None, flaw: str) -> Checked:
+    kind, text = "dom_contains", wanted.text
+    if page is None:
+        return Checked(kind, "failed", f"the page has no element {wanted.selector}", "dom_element_missing", REDACTED)
     if wanted.case_insensitive:
         page, text = page.casefold(), text.casefold()
     if text in page:
         return Checked(kind, "passed")
-    if evidence.flaw:
-        return Checked(kind, "missing", f"the text is not in the available part of the page, which is {evidence.flaw}")
+    if flaw:
+        return Checked(kind, "missing", f"the text is not in the available part of the page, which is {flaw}")
     return Checked(kind, "failed", "the page does not contain the text", "dom_text_missing", REDACTED)
 
 

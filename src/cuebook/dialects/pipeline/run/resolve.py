@@ -25,6 +25,7 @@ from cuebook.dialects.pipeline.model import (
     Words,
 )
 from cuebook.dialects.pipeline.run.results import Facts, Result, without_line_end, written
+from cuebook.kernel.browsing import Trail
 from cuebook.kernel.context import Text
 from cuebook.kernel.outcomes import EffectFailed, Failed
 
@@ -49,6 +50,8 @@ class Scope:
         """The latest request for changes; empty if there is none."""
         self.state: dict[str, Any] = {}
         """The values kept by earlier runs, and by this run."""
+        self.trail = Trail()
+        """The page of the run's browser, and how to get back to it."""
 
     def override(self, values: Mapping[str, Any]) -> None:
         """Replaces arguments and step results with values from the user. A name that is both refers to the argument,
@@ -63,6 +66,11 @@ class Scope:
                 self.results[name] = Result(Text(written(value)), facts)
             else:
                 self.args[name] = value
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The hosts that the run's browser may reach in addition to the host of its page."""
+        return self._pipeline.allowed_domains
 
     def is_secret(self, name: str) -> bool:
         """Whether an argument is the handle of a secret."""

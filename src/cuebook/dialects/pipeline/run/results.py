@@ -9,7 +9,7 @@ import msgspec
 
 from cuebook.dialects.inputs import DEEPEST, is_deep
 from cuebook.kernel.context import Text
-from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.outcomes import Failed, Page
 
 NOTHING = Text("")
 _TOO_DEEP = f"it is nested more than {DEEPEST} deep"
@@ -53,7 +53,7 @@ PLAIN = Facts()
 class Result:
     """The output of a step, and facts about it."""
 
-    __slots__ = ("_json", "facts", "failed", "html", "seq", "text")
+    __slots__ = ("_json", "facts", "failed", "html", "page", "seq", "text")
 
     def __init__(self, text: Text = NOTHING, facts: Facts | None = None) -> None:
         self.text = text
@@ -65,12 +65,15 @@ class Result:
         """The sequence number of the failed effect."""
         self.html = False
         """Whether the text is an HTML page."""
+        self.page: Page | None = None
+        """The page of the browser; known only while it is the current step."""
         self._json: Any = msgspec.UNSET
 
     def but(self, **changes: Any) -> Result:
         """Returns a copy with changed facts."""
         made = Result(self.text, msgspec.structs.replace(self.facts, **changes))
         made.failed, made.seq, made.html, made._json = self.failed, self.seq, self.html, self._json
+        made.page = self.page
         return made
 
     def failing(self, failed: Failed, seq: int | None = None) -> Result:

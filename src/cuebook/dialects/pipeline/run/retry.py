@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cuebook.dialects.pipeline.model import Http, Llm, Mcp, Retry, Step
+from cuebook.dialects.pipeline.model import Http, Llm, Mcp, Retry, Step, Web
 from cuebook.dialects.pipeline.run.outputs import VIOLATED
 from cuebook.dialects.pipeline.run.postconditions import FAILED, UNSEEN
 from cuebook.dialects.pipeline.run.results import ENDING, Facts, Result
@@ -64,6 +64,8 @@ def may_have_happened(step: Step, failed: Failed, facts: Facts) -> bool:
         case _ if failed.code in (VIOLATED, FAILED):
             return facts.status is None or facts.status < 400
         case Http():
+            return bool(failed.details.get("sent"))
+        case Web():
             return bool(failed.details.get("sent"))
         case Mcp():
             return failed.code in _UNCERTAIN and failed.details.get("sent") is not False

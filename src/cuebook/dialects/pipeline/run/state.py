@@ -14,6 +14,7 @@ from cuebook.dialects.pipeline.model import Pipeline, Step
 from cuebook.dialects.pipeline.run.changes_requested import Requests, needed_again
 from cuebook.dialects.pipeline.run.resolve import Scope, referred, refs
 from cuebook.dialects.pipeline.run.results import Facts, Result
+from cuebook.kernel.browsing import Trail
 from cuebook.kernel.effects import Checkpoint
 from cuebook.kernel.outcomes import Failed
 
@@ -94,6 +95,8 @@ class Progress:
             "args": changed,
             "results": {name: msgspec.to_builtins(self._kept_facts(name, one)) for name, one in results.items()},
         }
+        if self.scope.trail.page:
+            state["trail"] = msgspec.to_builtins(self.scope.trail)
         texts = tuple(result.text for result in results.values())
         scope = self.scope
         more = {"run": {**scope.run}, "state": {**scope.state}, "previous": {}, "changes": self.requests.plain()}
@@ -118,6 +121,7 @@ class Progress:
         self.number, self.last = kept["number"], kept["last"]
         self.undoable = list(kept.get("undoable", ()))
         self.scope.args.update(kept["args"])
+        self.scope.trail = msgspec.convert(kept.get("trail", {}), Trail)
         self.scope.run.update(kept.get("run", {}))
         self.scope.state.update(kept.get("state", {}))
         self.requests.restore(kept.get("changes", {}))

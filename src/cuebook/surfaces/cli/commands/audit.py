@@ -322,6 +322,8 @@ def action_words(act: Act) -> str:
             return f"run {shlex.join(map(_plain, action['argv']))}{where}"
         case "SendHttp" if "url" in action:
             return f"send {action['method'].upper()} {_plain(action['url'])}"
+        case "Browse" if "action" in action:
+            return f"in the browser: {_plain(display.browsing_words(action['action'], action.get('arguments', {})))}"
         case "CallTool" if "tool" in action:
             return f"call {action['tool']} {display.short(views.json_text(action.get('arguments', {})))}"
         case "AskModel":

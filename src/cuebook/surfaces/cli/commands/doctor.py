@@ -50,6 +50,7 @@ def doctor_command(given: Given) -> int:
         found["ready"] = False
         missing.append(found["temporal"]["problem"])
     found["sandbox"] = _sandbox(wiring, missing)
+    found["browser"] = _browser(wiring)
     found["workspace"] = _workspace(wiring, missing)
     found["policy"], found["policy_problem"] = _policy(wiring, found["store"])
     if found["policy_problem"]:
@@ -151,6 +152,17 @@ def _sandbox(wiring: Wiring, missing: list[str]) -> dict[str, Any]:
         active = None
     tried = [{"name": one.name, "works": one.works, "detail": one.detail} for one in probes]
     return {"setting": setting, "active": active, "tried": tried}
+
+
+def _browser(wiring: Wiring) -> dict[str, str]:
+    """The program for web steps, or why there is none. Few playbooks need one, so nothing is missing without it."""
+    from cuebook.performers.browser.chromium import program
+
+    problem = wiring.browser_problem
+    return {
+        "program": "" if problem is not None else program(wiring.factory.environ),
+        "problem": "" if problem is None else f"{problem.message} {problem.fix}",
+    }
 
 
 def _workspace(wiring: Wiring, missing: list[str]) -> dict[str, Any]:
@@ -270,6 +282,7 @@ def _in_words(found: dict[str, Any], missing: list[str]) -> str:
         f"workspace {found['workspace']['path']}{'' if found['workspace']['usable'] else ' (not usable)'}",
         f"sandbox   {found['sandbox']['active'] or 'none working'} (set to {found['sandbox']['setting']})",
         *(f"          {_probe_line(one)}" for one in found["sandbox"]["tried"]),
+        f"browser   {found['browser']['program'] or found['browser']['problem']}",
         *_policy_lines(found),
         *(f"tools     {one['name']}: {one['runs']} ({one['where']})" for one in found["tool_servers"]),
         *(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cuebook.dialects.presentation.preview import Act, Alternative, Choice, Preview
-from cuebook.kernel.effects import Acting, AskHuman, AskModel, CallTool, ReadSource, RunCommand, SendHttp
+from cuebook.kernel.effects import Acting, AskHuman, AskModel, Browse, CallTool, ReadSource, RunCommand, SendHttp
 from cuebook.service.preview.explanation import Explanation
 from cuebook.service.preview.rulings import ActRuling
 from cuebook.surfaces.explanation import action_words, head_lines, one_line, ruling_object, secrets_of, verdict_object
@@ -184,6 +184,9 @@ def _effect_lines(act: Act) -> Iterator[str]:
             yield f"--- request\n{method} {url}"
             yield from (f"{name}: {value}" for name, value in headers.items())
             yield from [f"--- body\n{body}"] if body else []
+        case Browse(action=action, arguments=arguments, network=hosts):
+            yield f"--- browser\n{action} {json.dumps(arguments, ensure_ascii=False)}"
+            yield from [f"--- network\nonly {', '.join(hosts)}, and the page's own host"] if hosts else []
         case CallTool(tool=tool, arguments=arguments):
             yield f"--- tool {tool}\n{json.dumps(arguments, ensure_ascii=False, indent=2)}"
         case AskModel(model=model, prompt=prompt, tools=tools) as asked:

@@ -33,7 +33,7 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import Entry
-from cuebook.kernel.outcomes import CommandResult, HttpResponse
+from cuebook.kernel.outcomes import CommandResult, HttpResponse, Page
 from cuebook.kernel.run import RunRow, StepRow
 from cuebook.service.service import RunView
 from cuebook.surfaces.cli.terminal import progress, views
@@ -259,7 +259,7 @@ class Terminal:
                 self._head_again(entry.place.step)
                 if line := action_line(effect):
                     self._note(line, "cyan")
-            case Performed(outcome=CommandResult() | HttpResponse() as outcome):
+            case Performed(outcome=CommandResult() | HttpResponse() | Page() as outcome):
                 self._streamed = entry.place.step  # its output may be long, so only these lines are shown
                 for line in outcome_lines(outcome):
                     self._note(line, "dim")

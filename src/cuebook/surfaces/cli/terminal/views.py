@@ -31,7 +31,7 @@ from cuebook.kernel.events import (
     Warned,
 )
 from cuebook.kernel.journal import Entry
-from cuebook.kernel.outcomes import CommandResult, Failed, HttpResponse, Reply, ToolResult, Usage
+from cuebook.kernel.outcomes import CommandResult, Failed, HttpResponse, Page, Reply, ToolResult, Usage
 from cuebook.kernel.run import RunRow, StepRow
 from cuebook.service.runs import objects as run_objects
 from cuebook.service.service import RunView
@@ -127,7 +127,7 @@ class Plain:
             case StepFinished(label=self._silent, status="completed", output=Text() as output):
                 self._print_below(event.place.step, [*output_lines(str(output)), *self._lines_of(event.event)])
             case other:
-                if isinstance(other, Performed) and isinstance(other.outcome, CommandResult | HttpResponse):
+                if isinstance(other, Performed) and isinstance(other.outcome, CommandResult | HttpResponse | Page):
                     self._silent = ""
                 self._print_below(event.place.step, self._lines_of(other))
 
@@ -275,7 +275,7 @@ def noted(event: object, dialect: str) -> list[str]:
             return [live] if live else []
         case Performing(effect=effect) if line := action_line(effect):
             return [line]
-        case Performed(outcome=CommandResult() | HttpResponse() as outcome):
+        case Performed(outcome=CommandResult() | HttpResponse() | Page() as outcome):
             return outcome_lines(outcome)
         case Performed(outcome=Reply(calls=calls)):
             return [f"calls {call.name} {display.short(call.malformed or json_text(call.arguments))}" for call in calls]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any, NamedTuple, get_args
 from urllib.parse import quote
 
@@ -10,7 +11,8 @@ from starlette.responses import RedirectResponse, Response
 
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.errors import AlreadyAnswered
-from cuebook.kernel.events import ENDED, RunStatus, WaitClosed
+from cuebook.kernel.events import ENDED, Performed, RunStatus, WaitClosed
+from cuebook.kernel.outcomes import Page
 from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.service.decisions import decided
 from cuebook.service.runs import compare
@@ -254,6 +256,35 @@ async def artifact(request: Request, site: Site, who: Principal) -> Response:
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }
     return Response(str(output).encode("utf-8", "replace"), 200, headers, f"{content_type}; charset=utf-8")
+
+
+async def page_picture(request: Request, site: Site, who: Principal) -> Response:
+    """The picture of a browser's page after a command."""
+    page = await _page(request, site, who)
+    if page.picture is None:
+        raise Problem(404, "no_such_page", "There is no picture of this page.")
+    data = base64.b64decode(str(page.picture.data))
+    return Response(data, 200, {"Content-Security-Policy": "default-src 'none'; sandbox"}, page.picture.media_type)
+
+
+async def page_elements(request: Request, site: Site, who: Principal) -> Response:
+    """The elements of a browser's page after a command, to be read as text."""
+    page = await _page(request, site, who)
+    headers = {
+        "Content-Disposition": 'attachment; filename="page.html.txt"',
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+    }
+    return Response(str(page.html).encode("utf-8", "replace"), 200, headers, "text/plain; charset=utf-8")
+
+
+async def _page(request: Request, site: Site, who: Principal) -> Page:
+    view = await site.service.view(request.path_params["id"], who)
+    seq = _number(request.path_params["record"], "record", 999_999_999)
+    async for entry in site.service.entries(view.run.id, seq - 1):
+        if entry.seq == seq and isinstance(entry.event, Performed) and isinstance(entry.event.outcome, Page):
+            return entry.event.outcome
+        break
+    raise Problem(404, "no_such_page", f"Record {seq} of this run is not a page.")
 
 
 async def diff(request: Request, site: Site, who: Principal) -> Response:

@@ -10,7 +10,7 @@ from cuebook.dialects.presentation.panels import Evidence, Fact, Panel, StepEvid
 from cuebook.dialects.presentation.projection import Projection, Update
 from cuebook.kernel.events import Performed, Performing, Rewound, RunFinished, WaitClosed
 from cuebook.kernel.journal import Entry
-from cuebook.kernel.outcomes import CommandResult, HttpResponse, Reply, ToolResult
+from cuebook.kernel.outcomes import CommandResult, HttpResponse, Page, Reply, ToolResult
 from cuebook.surfaces.display import action_line, outcome_lines
 from cuebook.surfaces.web.live.run_page import Picture
 from cuebook.surfaces.web.pages.render import piece
@@ -65,6 +65,7 @@ class EvidenceView(PanelView):
             number=number,
             step=step,
             status=card.status if card is not None else "pending",
+            run=run.row.id,
             facts=sorted([*self._facts[step.label], *step.facts], key=lambda fact: fact.seq),
         )
 
@@ -80,6 +81,9 @@ def _facts(entry: Entry) -> Iterator[Fact]:
             yield Fact(entry.seq, "outcome", outcome_lines(outcome)[0] + sandbox, outcome.exit_code == 0)
         case Performed(outcome=HttpResponse() as outcome):
             yield Fact(entry.seq, "outcome", outcome_lines(outcome)[0], outcome.status < 400)
+        case Performed(outcome=Page() as outcome):
+            words, good = outcome_lines(outcome)[0], (outcome.status or 0) < 400
+            yield Fact(entry.seq, "page", words, good, page=outcome.picture is not None)
         case Performed(outcome=Reply(model=model, finish=finish)):
             yield Fact(entry.seq, "reply", f"by {model or 'a model'}, finish reason {finish}")
         case Performed(outcome=ToolResult()):

@@ -1,0 +1,114 @@
+"""Each command of the browser against a real page."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from cuebook.kernel.events import Performed
+from cuebook.kernel.outcomes import Failed
+from tests.performers.browser.harness import BrowserHarness
+from tests.performers.browser.site import Site
+
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("bubblewrap")]
+
+
+async def test_signs_in_and_reads_what_is_there(harness: BrowserHarness, site: Site) -> None:
+    row = await harness.browse(
+        f"web navigate {site.url('/login')}",
+        "web fill '#user' Ada",
+        "web fill '#password' secret:env:PASSWORD",
+        "web select '#role' b",
+        "web click '#go'",
+        "web wait '.order'",
+        "web extract '#orders b'",
+        "id: all\n    command: web extract .order\n    with: {fields: {id: b, total: i, none: u}}",
+        "web download " + site.url("/orders.csv") + " out/orders.csv",
+        "web snapshot",
+    )
+    assert row.status == "completed", row.error
+    assert site.posted == [{"user": "Ada", "password": "open-sesame-4711", "role": "b"}]
+    outputs = await harness.outputs(row.id)
+    assert outputs["s6"] == "1"
+    assert json.loads(outputs["all"]) == [
+        {"id": "1", "total": "ten", "none": None},
+        {"id": "2", "total": "twenty", "none": None},
+    ]
+    assert (harness.workspace / "out/orders.csv").read_text() == "id,total\n1,10\n"
+    assert json.loads(outputs["s8"])["bytes"] == 14
+
+
+async def test_keeps_the_elements_and_a_picture_as_evidence(harness: BrowserHarness, site: Site) -> None:
+    checked = (
+        "postcondition: [{type: dom_contains, selector: '.order i', text: twenty}, {type: http_status, equals: 200}]"
+    )
+    row = await harness.browse(
+        f"id: open\n    command: web navigate {site.url('/orders')}\n    {checked}", "web snapshot"
+    )
+    assert row.status == "completed", row.error
+    opened, snapshot = await harness.pages(row.id)
+    assert (opened.title, opened.status, snapshot.status) == ("Orders", 200, None)
+    for page in (opened, snapshot):
+        assert 'class="order"' in str(page.html)
+        assert page.picture is not None
+        assert base64.b64decode(str(page.picture.data)).startswith(b"\xff\xd8")  # JPEG
+    missing = checked.replace(".order i", ".missing")
+    row = await harness.browse(f"id: open\n    command: web navigate {site.url('/orders')}\n    {missing}")
+    assert (row.status, row.error and row.error.code) == ("failed", "postcondition_failed")
+
+
+async def test_names_what_it_does_not_find(harness: BrowserHarness, site: Site) -> None:
+    site.pages["/two"] = "<button>a</button><button>b</button><button disabled id=no>c</button>"
+    failures = {
+        "web click '#missing'": "no_such_element",
+        "web click button": "ambiguous_element",
+        "web click '#no'": "no_such_element",
+        "web fill '#no' x": "no_such_element",
+        "web wait '.never'": "no_such_element",
+        "web click 'b[['": "bad_element",
+    }
+    steps = [
+        f"id: e{n}\n    command: {one}\n    timeout_ms: 700\n    on_error: continue" for n, one in enumerate(failures)
+    ]
+    row = await harness.browse(f"web navigate {site.url('/two')}", *steps, f"web navigate {site.url('/missing')}")
+    assert (row.error and row.error.code, "status 404" in str(row.error)) == ("http_status", True)
+    found = [one.outcome.code for one in await harness.events(row.id, Performed) if isinstance(one.outcome, Failed)]
+    assert dict(zip(failures, found, strict=True)) == failures
+    site.close()
+    row = await harness.browse(f"web navigate {site.url('/gone')}")
+    assert (row.status, row.error and row.error.code) == ("failed", "http_status")  # 502 of the proxy
+
+
+async def test_a_page_that_hangs_fails_and_the_next_step_opens_it_again(harness: BrowserHarness, site: Site) -> None:
+    site.slow["/slow"] = 30.0
+    row = await harness.browse(f"id: s\n    command: web navigate {site.url('/slow')}\n    timeout_ms: 1500")
+    assert (row.status, row.error and row.error.code) == ("failed", "timeout")
+    site.pages["/loop"] = "<h1>Loop</h1><input id=a oninput='while (true) {}'>"
+    row = await harness.browse(
+        f"web navigate {site.url('/loop')}",
+        "id: s\n    command: web fill '#a' x\n    timeout_ms: 1500\n    on_error: continue",
+        "web extract h1",
+    )
+    assert row.status == "completed", row.error
+    assert (await harness.outputs(row.id))["s2"] == "Loop"
+    assert site.hits.count("GET /loop") == 2
+
+
+async def test_dialogs_and_other_pages_are_closed_and_reported(harness: BrowserHarness, site: Site) -> None:
+    site.pages["/noisy"] = (
+        "<button onclick=\"alert('Sure?'); window.open('/other'); document.title = confirm('Yes?') ? 'yes' : 'no'\">x</button>"
+    )
+    site.pages["/endless"] = (
+        "<button onclick=\"for (let i = 0; i < 60; i++) { const f = document.createElement('a'); f.target = '_blank';"
+        " f.href = '/other?' + i; f.click(); }\">x</button>"
+    )
+    row = await harness.browse(f"web navigate {site.url('/noisy')}", "web click button", "web extract title")
+    assert row.status == "completed", row.error
+    found = await harness.warnings(row.id)
+    assert "dialog_closed" in found
+    assert "page_closed" in found
+    row = await harness.browse(f"web navigate {site.url('/endless')}", "web click button", "web snapshot")
+    assert (await harness.pages(row.id))[0].url == site.url("/endless")
+    assert row.status in ("completed", "awaiting_approval"), row.error  # the browser may block them itself
