@@ -22,10 +22,20 @@ from cuebook.kernel.effects import (
     Now,
     Program,
     Random,
+    RunPlaybook,
     Wait,
 )
+from cuebook.kernel.engine.children import ChildRequest, ChildStart
 from cuebook.kernel.engine.engine import Engine
-from cuebook.kernel.events import Planned, PlannedStep, StepFinished, StepSkipped, StepStarted, ValueSet
+from cuebook.kernel.events import (
+    PinnedPlaybook,
+    Planned,
+    PlannedStep,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+    ValueSet,
+)
 from cuebook.kernel.outcomes import AnyOutcome, Cancelled, EffectFailed, Failed, Reply, ToolResult, Usage
 from cuebook.kernel.ports import Call, Performer, Store
 from cuebook.kernel.run import RunRow, Settings
@@ -283,7 +293,69 @@ def catching(inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
     return start
 
 
+def calling(inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
+    """Runs another program as a child, with a branch beside it; `deep` adds a run in between."""
+
+    def beside(state: Any) -> Program[Any]:
+        yield append("beside")
+        return (yield AskHuman("Beside?")).value
+
+    def start(state: Any) -> Program[Any]:
+        yield StepStarted("before")
+        yield append("before")
+        yield StepFinished("before")
+        yield StepStarted("call")
+        child = RunPlaybook("between" if inputs.get("deep") else str(inputs.get("child", "everything")))
+        outcomes = yield All((child, Branch(beside))) if inputs.get("beside") else All((child,))
+        if isinstance(outcomes[0], Failed):
+            raise EffectFailed(outcomes[0])
+        yield StepFinished("call", output=outcomes[0].text)
+        yield StepStarted("after")
+        yield append("after")
+        yield StepFinished("after")
+        return [outcomes[0].value, *outcomes[1:]]
+
+    return start
+
+
+def between(inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
+    """Runs a child, and is one itself."""
+
+    def start(state: Any) -> Program[Any]:
+        yield append("between")
+        done = yield RunPlaybook("everything")
+        return done.value
+
+    return start
+
+
+def holding(inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
+    """An effect that takes as long as a test wants, and one after it."""
+
+    def start(state: Any) -> Program[Any]:
+        yield StepStarted("1")
+        yield CallTool("hold", reads_only=True)
+        yield append("held")
+        yield StepFinished("1")
+        return "done"
+
+    return start
+
+
+def endless(inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
+    """Runs itself."""
+
+    def start(state: Any) -> Program[Any]:
+        return (yield RunPlaybook("endless")).value
+
+    return start
+
+
 PROGRAMS: dict[str, Maker] = {
+    "calling": calling,
+    "between": between,
+    "holding": holding,
+    "endless": endless,
     "counting": counting,
     "everything": everything,
     "concurrent": concurrent,
@@ -343,12 +415,23 @@ async def begin(
 ) -> str:
     row = new_row(name, run)
     row.tenant = tenant
-    await engine.start(row, "text", inputs, settings)
+    uses, pinned = ({one: one for one in PROGRAMS}, PINNED) if name == "calling" else (None, None)
+    await engine.start(row, "text", inputs, settings, uses=uses, pinned=pinned)
     return run
 
 
+PINNED = {one: PinnedPlaybook(one, "test", Text("text"), uses={one: one for one in PROGRAMS}) for one in PROGRAMS}
+"""Every program may be the child of another."""
+
+
+async def child_of(asked: ChildRequest) -> ChildStart | Failed:
+    row = new_row(asked.playbook.name, asked.id)
+    row.tenant, row.owner, row.caller = asked.parent.tenant, asked.parent.owner, asked.parent.id
+    return ChildStart(row, "text", asked.inputs, asked.settings, asked.policy, asked.playbook.uses, asked.pinned)
+
+
 def engine_on(store: Store, folder: Path, **tools: Any) -> Engine:
-    return Engine(store, program_of, performers(folder, **tools), listen_every=0.02)
+    return Engine(store, program_of, performers(folder, **tools), children=child_of, listen_every=0.02)
 
 
 def service_on(store: Store, folder: Path, tenant_runs: int | None = None, **tools: Any) -> Service:

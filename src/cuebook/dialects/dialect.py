@@ -26,6 +26,8 @@ from cuebook.kernel.outcomes import AnyOutcome
 from cuebook.kernel.run import Settings
 
 if TYPE_CHECKING:
+    from cuebook.dialects.children import ChildUse
+    from cuebook.dialects.playbook import Playbook
     from cuebook.dialects.presentation.drawing import Drawing, Progress
     from cuebook.dialects.presentation.panels import Panel
     from cuebook.dialects.presentation.preview import Preview
@@ -103,6 +105,15 @@ class Surroundings:
     def file_problem(self, path: str) -> BadInput | None:
         """The reason a file next to the playbook cannot be used, if any."""
         return None
+
+    @property
+    def folder(self) -> str:
+        """The playbook's folder."""
+        return ""
+
+    def playbook(self, name: str, folder: str) -> Playbook:
+        """A playbook that another one in this folder starts as a child. Raises `BadInput` if there is none."""
+        raise NotFound(f"There is no playbook '{name}'.")
 
     def skills(self) -> frozenset[str] | None:
         """The ids of the installed skills; None if unknown."""
@@ -193,6 +204,11 @@ class Document:
     def asks_model(self) -> bool:
         """Whether a run may call any model, including models that the playbook names."""
         return True
+
+    @property
+    def starts_playbooks(self) -> bool:
+        """Whether a run may start other playbooks, which may need the model that it is started with."""
+        return False
 
     @property
     def admits_agents(self) -> bool:
@@ -396,6 +412,18 @@ class Dialect(ABC):
         from cuebook.dialects.presentation.drawing import sequence
 
         return sequence(document.title, document.plan, progress)
+
+    def children(self, document: Any) -> tuple[ChildUse, ...]:
+        """The playbooks that a run may start as children."""
+        return ()
+
+    def child_problems(self, document: Any, text: str, name: str, around: Surroundings) -> list[Problem]:
+        """The problems with these playbooks. They are unknown without the files around the playbook."""
+        from cuebook.dialects.children import problems_of
+
+        if not around.has_files or not self.children(document):
+            return []
+        return list(problems_of(self, document, text, name, around.folder, around.playbook))
 
     def models(self, document: Any) -> Iterable[Named]:
         """The models that the playbook names, in addition to the run's model."""

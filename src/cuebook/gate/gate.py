@@ -363,9 +363,17 @@ class Gate:
         run = case.run
         found = [msgspec.convert(body, Override) for body in (await self._kept.kept(run.tenant, "override")).values()]
         if case.overrides:
-            revoked = await self._kept.kept(run.tenant, revoked_in(run.id))
+            revoked = await self._kept.kept(run.tenant, revoked_in(case.outermost or run.id))
             found += [
-                Override(one.id, one.domain, one.pattern, one.by, one.created, tenant=run.tenant, run=run.id)  # type: ignore[arg-type]
+                Override(
+                    one.id,
+                    one.domain,  # type: ignore[arg-type]
+                    one.pattern,
+                    one.by,
+                    one.created,
+                    tenant=run.tenant,
+                    run=case.outermost or run.id,
+                )
                 for one in case.overrides
                 if one.id not in revoked
             ]

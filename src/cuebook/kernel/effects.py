@@ -362,8 +362,16 @@ class RunPython(Effect, frozen=True):
 
 
 class RunPlaybook(Acting, frozen=True):
+    """Runs another playbook, of any dialect, as a child run. Its text was pinned when this run started."""
+
     playbook: str
+    """The name that the author wrote."""
     inputs: dict[str, Any] = {}
+
+    @property
+    def repeatable(self) -> bool:
+        """After a crash, its child continues where it stopped, so nothing is repeated."""
+        return True
 
     @property
     def subject(self) -> str:

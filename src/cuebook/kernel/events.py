@@ -149,6 +149,22 @@ class Beginning(Event, frozen=True, kw_only=True):
     owner: str = ""
     name: str = ""
     """The playbook's name."""
+    caller: str = ""
+    """Of a child run: the run that started it."""
+
+
+class PinnedPlaybook(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A playbook that a run may start as a child, as it was when the outermost run started."""
+
+    name: str
+    dialect: str
+    text: Text
+    folder: str = ""
+    """The folder of its own files."""
+    uses: dict[str, str] = {}
+    """The digests of the playbooks that it starts in turn, by the name that its author wrote."""
+    about: dict[str, Any] = {}
+    """Its title, its description and the schema of its inputs."""
 
 
 class RunStarted(Beginning, frozen=True):
@@ -162,6 +178,10 @@ class RunStarted(Beginning, frozen=True):
     interpreter: int = 0
     policy: Text | None = None
     """The policy at that time. The run follows it or the current policy, whichever is stricter."""
+    uses: dict[str, str] = {}
+    """The digests of the playbooks that it may start as children, by the name that its author wrote."""
+    pinned: dict[str, PinnedPlaybook] = {}
+    """These playbooks and those that they start in turn, by digest."""
 
 
 class Forked(Beginning, frozen=True):

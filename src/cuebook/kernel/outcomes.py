@@ -205,6 +205,26 @@ class Returned(Outcome, frozen=True):
     value: Any = None
 
 
+class PlaybookResult(Outcome, frozen=True):
+    """A child run completed."""
+
+    run: str
+    text: Text = Text("")
+    """Its artifact; without one, its result as JSON."""
+    type: str = ""
+    """The type of the artifact."""
+    value: Any = None
+    """What its program returned."""
+    used: dict[str, float] = {}
+    """What it used since its last report to its parent, by the names of `Totals`."""
+
+
+CHILD_FAILED = "child_failed"
+"""The failure of a child run. Its details name the run and its own failure."""
+CHILD, USED = "child", "used"
+"""Keys in these details: the id of the child run, and what it used, as in `PlaybookResult`."""
+
+
 UNANSWERED = "unanswered"
 """Key in the details of a failure: the effect began, and its performer cannot tell whether it happened."""
 
@@ -245,6 +265,7 @@ AnyOutcome: TypeAlias = (
     | Drawn
     | Called
     | Returned
+    | PlaybookResult
     | Failed
 )
 

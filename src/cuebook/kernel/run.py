@@ -129,6 +129,10 @@ class Totals(msgspec.Struct, gc=False, omit_defaults=True):
         return self.input + self.output
 
 
+CHILD_TOTALS = ("steps_done", "calls", "input", "output", "cached", "reasoning", "cost", "unknown_costs")
+"""The totals of a child run that are added to its parent's."""
+
+
 class StepCount(msgspec.Struct, frozen=True):
     """The progress of a run, in steps of its playbook."""
 
@@ -175,6 +179,8 @@ class RunRow(msgspec.Struct, kw_only=True, gc=False):
     """The label or the folder of its workspace; empty if it has none."""
     needs: tuple[str, ...] = ()
     """The other capabilities that its next effects need."""
+    caller: str = ""
+    """Of a child run: the run that started it, which also drives it. Its questions belong to the outermost run."""
 
     @property
     def count(self) -> StepCount:

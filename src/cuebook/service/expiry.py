@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from cuebook.kernel.engine.engine import Engine
 from cuebook.kernel.engine.handlers import unanswered
+from cuebook.kernel.engine.waits import CHILD
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import WAITING, WaitOpened
 from cuebook.kernel.fold.replay import Recorded
@@ -47,6 +48,8 @@ async def _ends(engine: Engine, run: str) -> bool:
     if len(unclosed) != 1:
         return False
     key, opened = unclosed[0]
+    if CHILD in opened.details:  # a child run asks, and only a drive shows what becomes of it
+        return False
     wait = await engine.store.wait(opened.wait)
     over = wait.state == "expired" or (
         wait.state == "open" and wait.expires is not None and wait.expires <= engine.clock()

@@ -19,9 +19,9 @@ from cuebook.kernel.context import INLINE_LIMIT, ToolCall
 from cuebook.kernel.effects import ToolSpec
 from cuebook.kernel.engine.engine import Engine
 from cuebook.kernel.engine.host import ASKED, CALLS, CLAIM, FAILED, SCHEMA, SECONDS, TEXT, TOOLS
-from cuebook.kernel.engine.waits import in_full
+from cuebook.kernel.engine.waits import asker_of, in_full
 from cuebook.kernel.errors import AlreadyAnswered, BadInput, Leased, NotFound, Refused, WaitClosed
-from cuebook.kernel.events import FOR_HOST, ModelAsked, Noted
+from cuebook.kernel.events import FOR_HOST, ModelAsked, Noted, WaitOpened
 from cuebook.kernel.events import WaitClosed as Closed
 from cuebook.kernel.journal import Entry, Place, step_at, without_void
 from cuebook.kernel.outcomes import Failed
@@ -215,11 +215,14 @@ class HostSteps:
 
     async def _step(self, row: RunRow, wait: WaitRow) -> HostStep:
         assert wait.lease is not None
-        entries = [entry async for entry in self._engine.entries(row.id)]
+        asker = asker_of(wait)[0]
+        row = row if asker == row.id else await self._store.run(asker)
+        entries = [entry async for entry in self._engine.entries(asker)]
         calls = {entry.seq: entry.event for entry in entries if isinstance(entry.event, ModelAsked)}
         request = sent(calls[wait.details[ASKED]], calls.values(), self._store.text)
         schema, tools = self._request(wait)
-        place = wait.place
+        opened = (entry for entry in entries if isinstance(entry.event, WaitOpened) and entry.event.wait == wait.id)
+        place = next((entry.place for entry in opened), wait.place)
         here = [e for e in without_void(entries) if (e.place.path, e.place.step, e.place.visit) == place.key[:3]]
         return HostStep(
             wait,

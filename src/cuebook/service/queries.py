@@ -148,7 +148,12 @@ class Queries(Administration):
         """Runs, newest first; `name` is a playbook's name. Runs whose ids are in `among` are listed regardless of their
         status."""
         who.require("viewer", "view runs")
-        return await self._store.runs(tenant=who.tenant, name=name, status=status, among=among, limit=limit)
+        return await self._store.runs(tenant=who.tenant, name=name, status=status, among=among, caller="", limit=limit)
+
+    async def children(self, run: str, who: Principal = Principal()) -> list[RunRow]:
+        """The child runs that a run has started, oldest first."""
+        row = await self.get(run, who)
+        return (await self._store.runs(tenant=row.tenant, caller=row.id, limit=None))[::-1]
 
     async def runs_called(self, beginning: str, who: Principal = Principal()) -> list[RunRow]:
         """Runs whose id starts with this prefix, newest first, up to a limit."""
@@ -190,7 +195,8 @@ class Queries(Administration):
         entries = without_void(every)
         view = view_of(row, await self._store.steps(row.id), await self._store.waits(run=row.id), entries)
         allowed = await lasting_approvals.overrides_of(self._store, row, every)
-        view = msgspec.structs.replace(view, overrides=allowed)
+        started = tuple(await self.children(row.id, who))
+        view = msgspec.structs.replace(view, overrides=allowed, children=started)
         return with_results(view, await self.playbook_of(row), entries)
 
     async def run_overrides(self, run: str, who: Principal = Principal()) -> tuple[Override, ...]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cuebook.config.settings import Rate
+from cuebook.dialects.children import Find, Pins, pins_of
 from cuebook.dialects.dialect import Document
 from cuebook.dialects.playbook import Accepted, Playbook
 from cuebook.formats.forms import filled_in
@@ -28,7 +29,9 @@ from cuebook.kernel.answers import fitting
 from cuebook.kernel.capabilities import moved
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import Effect, SecretNeed
+from cuebook.kernel.engine.children import ChildRequest, ChildStart
 from cuebook.kernel.engine.engine import Engine, Programs, WatchFunction
+from cuebook.kernel.engine.waits import asker_of
 from cuebook.kernel.errors import (
     AlreadyAnswered,
     AtLimit,
@@ -67,6 +70,7 @@ from cuebook.service.expiry import settle
 from cuebook.service.lasting_approvals import Lasts, lasting
 from cuebook.service.queries import Queries
 from cuebook.service.run_secrets import Handles, declared_by, named_in
+from cuebook.service.runs.children import check_not_child, child_start, no_children
 from cuebook.service.runs.views import RunView
 from cuebook.service.start import (
     check_limits,
@@ -114,12 +118,14 @@ class Service(Queries):
         host_lease: float = 600.0,
         worktree_problem: Callable[[], Failed | None] = _no_worktrees,
         programs: Programs | None = None,
+        find: Find | None = None,
         dispatcher: Dispatcher | None = None,
         **engine: Any,
     ) -> None:
         """`tenant_runs` is how many runs of a tenant all processes on the store may drive at the same time. `host_lease` is for
         how many seconds a step is kept for the assistant that took it. `programs` returns the functions of the Python programs
-        that this service can drive. With a dispatcher, workers drive all other runs, in their own processes.
+        that this service can drive. `find` finds the playbooks that others start as children. With a dispatcher, workers drive
+        all other runs, in their own processes.
         """
         self.dispatcher = dispatcher
         self._own_programs = programs is not None
@@ -132,9 +138,11 @@ class Service(Queries):
             watches=watches,
             prepare=self._prepare,
             fill_in=filled_in,
+            children=self._child,
             **engine,
         )
         super().__init__(made, today, Tokens(key_file, signing_key))
+        self._find = find or no_children
         self._rate = rate
         self._tenant_runs = tenant_runs
         self._host_lease = host_lease
@@ -187,7 +195,19 @@ class Service(Queries):
         check_postconditions(dialect, document, name, policy)
         named = named_in(declared_by(dialect, document), inputs.values)
         await self._learn_of(row, named, (), policy.snapshot())  # the driver will wait for missing secrets
-        return await self._create(row, playbook.text, inputs.values, settings, policy, who, key)
+        pins = await self._pins(playbook, settings)
+        return await self._create(row, playbook.text, inputs.values, settings, policy, who, key, pins)
+
+    async def _pins(self, playbook: Playbook, settings: Settings) -> Pins:
+        """The playbooks that a run may start. Raises `InvalidPlaybook` if one is unknown, broken or starts itself."""
+        if not playbook.dialect.children(playbook.document):
+            return Pins()
+        pins = await asyncio.to_thread(pins_of, playbook, settings.folder or settings.workspace or ".", self._find)
+        self._check_secrets({}, "input", "started", text="".join(str(one.text) for one in pins.pinned.values()))
+        return pins
+
+    async def _child(self, asked: ChildRequest) -> ChildStart | Failed:
+        return await child_start(asked, self.ceilings, self._engine.clock())
 
     async def _with_worktree(self, settings: Settings, document: Document, row: RunRow) -> Settings:
         """The settings with the name of the run's worktree, if it is to have one. Raises `BadInput` if it cannot."""
@@ -221,6 +241,7 @@ class Service(Queries):
         policy: Policy,
         who: Principal,
         key: str = "",
+        pins: Pins | None = None,
     ) -> RunRow:
         row.model = settings.model
         chosen = {"settings": chosen_in(msgspec.to_builtins(settings))}
@@ -231,8 +252,9 @@ class Service(Queries):
             if key and (known := await self._known(row.id)) is not None:
                 return await self._same(known, row, accepted, settings)
             snapshot = None if self._engine.gate is None else policy.snapshot()
+            found = pins or Pins()
             async with self._within_rate(who):
-                await self._engine.start(row, text, accepted, settings, snapshot)
+                await self._engine.start(row, text, accepted, settings, snapshot, found.uses, found.pinned)
             await self._dispatch(row)
         except RunExists:  # another process was faster
             return await self._same(await self._store.run(row.id), row, accepted, settings)
@@ -418,6 +440,7 @@ class Service(Queries):
         """Ends one or all pauses (breakpoints, spent budgets, missing secrets), and can change values and settings."""
         who.require("runner", "resume runs")
         row = await self.get(run, who)
+        check_not_child(row, "resumed")
         waits = await self._store.waits(run=row.id) if wait is None else [wait]
         pauses = [wait for wait in waits if wait.kind in PAUSES]
         checked = checked_settings(settings)
@@ -486,6 +509,7 @@ class Service(Queries):
         """Records that the folder of a run is somewhere else now; the playbook's folder moves with it."""
         who.require("runner", "move runs")
         row = await self.get(run, who)
+        check_not_child(row, "moved")
         if row.workspace == (label or workspace):
             return row
         current = (await self.settings(row.id, who))[1]
@@ -498,6 +522,7 @@ class Service(Queries):
         """Cancels a run, which then undoes what it can; a second call stops it immediately. The policy decides who may
         do so."""
         row = await self.get(run, who)
+        check_not_child(row, "cancelled")
         for policy in await self._held_to(row):
             check_may_cancel(who, policy.cancel, row.owner)
         await self._signal(Signal(row.id, "cancel", {"reason": reason}, who.name))
@@ -510,6 +535,7 @@ class Service(Queries):
         """Continues a failed run at the effect that failed, or at the start of its step."""
         who.require("runner", "retry runs")
         row = await self.get(run, who)
+        check_not_child(row, "retried")
         await self._signal(Signal(row.id, "retry", {"whole_step": whole_step}, who.name))
         return row
 
@@ -517,6 +543,7 @@ class Service(Queries):
         """Sends a message to a run, which may be waiting for it now or wait for it later."""
         who.require("runner", "send messages")
         row = await self.get(run, who)
+        check_not_child(row, "messaged")
         await self._signal(Signal(row.id, "message", {"channel": channel, "value": value}, who.name))
         return row
 
@@ -595,9 +622,10 @@ class Service(Queries):
         return {"settings": checked}
 
     async def _check_promise(self, wait: WaitRow, outcome: Mapping[str, Any]) -> None:
-        playbook = await self.playbook_of(await self._store.run(wait.run))
+        run, step = asker_of(wait)
+        playbook = await self.playbook_of(await self._store.run(run))
         if playbook is not None:
-            check_promise(playbook, wait.place.step, outcome)
+            check_promise(playbook, step, outcome)
 
     async def _changed(self, row: RunRow, given: Mapping[str, Any] | None, before: int = 0) -> dict[str, Any]:
         """Checks changed values against the playbook; a Python program has no playbook."""
@@ -616,7 +644,7 @@ class Service(Queries):
         from cuebook.service.rate_limit import check_rate
 
         async with self._starting:
-            newest = await self._store.runs(tenant=who.tenant, owner=who.name, limit=self._rate.starts)
+            newest = await self._store.runs(tenant=who.tenant, owner=who.name, caller="", limit=self._rate.starts)
             check_rate(self._rate, newest, self._engine.clock())
             yield
 
@@ -669,7 +697,8 @@ class Service(Queries):
     async def _complete(
         self, row: WaitRow, answer: dict[str, Any], who: Principal, keep: Sequence[KeptRecord] = ()
     ) -> WaitRow:
-        await self._learn_run(await self._store.run(row.run))
+        for concerned in dict.fromkeys((row.run, asker_of(row)[0])):
+            await self._learn_run(await self._store.run(concerned))
         kept = self._engine.redactor.value({**answer, "through": who.through} if who.through else answer)
         now = self._engine.clock()
         try:

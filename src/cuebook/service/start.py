@@ -41,7 +41,7 @@ def programs_of(own: Programs | None) -> Programs:
         found.observed()  # loads the modules that show the run while there are file descriptors left
         known = {**options, RUN_ID: row.id}
         start = with_options(found.dialect.start(found.document, inputs, row.interpreter, known), options)
-        if not options.get(WORKTREE):
+        if not options.get(WORKTREE) or row.caller:  # a child works in the worktree of its parent
             return start
         from cuebook.dialects.worktree import in_worktree
 

@@ -301,6 +301,7 @@ class MemoryStore:
             run
             for run in self._runs.values()
             if only in (None, run.row.id)
+            and not run.row.caller
             and (run.news or run.row.driver or run.row.status in UNDER_WAY or run.row.id in overdue)
             and (run.row.status not in ENDED or any(signal.kind == "retry" for signal in run.signals))
         ]
@@ -336,6 +337,7 @@ class MemoryStore:
         name: str | None = None,
         status: Sequence[str] = (),
         among: Collection[str] | None = None,
+        caller: str | None = None,
         limit: int | None = 100,
     ) -> list[RunRow]:
         found = [
@@ -344,6 +346,7 @@ class MemoryStore:
             if tenant in (None, run.row.tenant)
             and owner in (None, run.row.owner)
             and name in (None, run.row.name)
+            and caller in (None, run.row.caller)
             and ((not status and among is None) or run.row.status in status or run.row.id in (among or ()))
         ]
         return copy.deepcopy(sorted(found, key=lambda row: row.created, reverse=True)[:limit])

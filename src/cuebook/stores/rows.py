@@ -17,7 +17,7 @@ from cuebook.stores.refusals import damaged
 
 RUN = (
     "id, tenant, owner, dialect, interpreter, playbook, name, created, updated, status, reason, step, model,"
-    " totals, error, parent, parent_seq, epoch, driver, workspace, needs"
+    " totals, error, parent, parent_seq, epoch, driver, workspace, needs, caller"
 )
 RECORD = "seq, path, kind, head, body, chain"
 _RUN_COLUMNS = RUN.split(", ")
@@ -37,7 +37,8 @@ def run_values(row: RunRow) -> tuple[Any, ...]:
     return (
         row.id, row.tenant, row.owner, row.dialect, row.interpreter, row.playbook, row.name, row.created,
         row.updated, row.status, row.reason, row.step, row.model, _json(row.totals).decode(), None,
-        row.parent, row.parent_seq, row.epoch, "", row.workspace, _json(row.needs).decode(),
+        row.parent, row.parent_seq, row.epoch, row.driver, row.workspace, _json(row.needs).decode(),
+        row.caller,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import click
 from cuebook.formats import words
 from cuebook.formats.forms import Field, fields_of
 from cuebook.gate.policy import Override
-from cuebook.kernel.effects import Browse, RunCommand, SendHttp
+from cuebook.kernel.effects import Browse, RunCommand, RunPlaybook, SendHttp
 from cuebook.kernel.engine.budget import money_words
 from cuebook.kernel.engine.waits import NEEDS
 from cuebook.kernel.events import FOR_HOST, WaitOpened
@@ -213,6 +213,8 @@ def action_line(effect: Any) -> str:
             return f"sends {method.upper()} {_cut(url)}"
         case Browse(action=action, arguments=arguments):
             return f"in the browser: {_cut(browsing_words(action, arguments))}"
+        case RunPlaybook(playbook=playbook):
+            return f"runs the playbook {_cut(playbook)}"
         case _:
             return ""
 

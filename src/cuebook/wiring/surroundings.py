@@ -9,6 +9,7 @@ from pathlib import Path
 from cuebook.config import config_folder
 from cuebook.config import load as load_config
 from cuebook.dialects.dialect import Surroundings
+from cuebook.dialects.playbook import Playbook
 from cuebook.gate.policy import load_policy
 from cuebook.kernel.errors import BadInput, CuebookError, NotFound
 from cuebook.performers.files.neighbours import reader
@@ -16,6 +17,7 @@ from cuebook.performers.files.paths import name_inside
 from cuebook.performers.models.providers import UnknownModel
 from cuebook.performers.skills import files
 from cuebook.performers.skills.settings import SETTINGS
+from cuebook.service.playbooks.child_files import find_playbook
 from cuebook.service.start import requirement
 from cuebook.wiring.wiring import Wiring
 
@@ -33,6 +35,13 @@ class MachineSurroundings(Surroundings):
 
     def read(self, path: str) -> str:
         return self._read(path)
+
+    @property
+    def folder(self) -> str:
+        return os.path.realpath(self._folder)
+
+    def playbook(self, name: str, folder: str) -> Playbook:
+        return find_playbook(name, folder, None if self._wiring is None else self._wiring.stored())
 
     def file_problem(self, path: str) -> BadInput | None:
         try:

@@ -32,6 +32,7 @@ from cuebook.wiring.performers import PerformerFactory
 from cuebook.wiring.stores import has_store, open_store, signing_key
 
 if TYPE_CHECKING:
+    from cuebook.dialects.playbook import Playbook
     from cuebook.performers.models.model_lists import Offers
     from cuebook.performers.tools.toolbox import Tool
     from cuebook.service.contract.runtime import Runtime
@@ -120,6 +121,8 @@ class Wiring:
                     fix="Choose a model; graphs and Markdown playbooks can be executed by coding agents.",
                 )
             self.providers.check(model)
+        elif document is not None and document.starts_playbooks:
+            needed = True  # a child may ask it; if it is unavailable, the child says so
         return Settings(
             model=model if needed else "",
             max_tokens=self.max_tokens_of(model),
@@ -215,6 +218,7 @@ class Wiring:
             host_lease=self.config.get("host.lease"),
             worktree_problem=lambda: self.factory.workspace.problem or self.factory.worktrees.problem(),
             programs=programs,
+            find=self.find_playbook,
             clear=clear,
             leave=performers.leave,
             offer=self.offer(own_programs=programs is not None),
@@ -299,6 +303,12 @@ class Wiring:
         from cuebook.service.playbooks.library import Stored
 
         return Stored([own] if others is None else [own, others])
+
+    def find_playbook(self, name: str, folder: str) -> Playbook:
+        """The playbook that another one in this folder starts as a child."""
+        from cuebook.service.playbooks.child_files import find_playbook
+
+        return find_playbook(name, folder, self.stored())
 
     def key_name(self, provider: str) -> str:
         """The name of a provider's key."""

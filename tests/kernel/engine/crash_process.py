@@ -83,7 +83,7 @@ async def main(folder: Path, run: str) -> None:
     store = open_shared(folder)
     engine = engine_on(store, folder)
     told = (folder / "told").open("a", buffering=1)
-    engine.observe(lambda event: print(event.seq, file=told) if isinstance(event, Entry) else None)
+    engine.observe(lambda event: print(event.seq, file=told) if isinstance(event, Entry) and event.run == run else None)
     await engine.drive(run)
     await engine.close()
     await store.close()

@@ -110,8 +110,9 @@ async def prepare(folder: Path, shape: str) -> str:
     """Starts the run in the test process and answers its first question, so that the child has work to do."""
     store = open_shared(folder)
     engine = engine_on(store, folder)
-    run = await begin(engine, {"answered": "everything", "forked": "everything"}.get(shape, shape))
-    if shape in ("answered", "concurrent", "checkpointed"):
+    name = {"answered": "everything", "forked": "everything", "called": "calling", "deep": "calling"}.get(shape, shape)
+    run = await begin(engine, name, beside=shape == "called", deep=shape == "deep")
+    if shape in ("answered", "concurrent", "checkpointed", "called", "deep"):
         if shape != "concurrent":
             await engine.drive(run)
         for wait in await store.waits(run=run):
@@ -159,13 +160,15 @@ def die(child: str, folder: Path, run: str, when: str, number: int, *more: str) 
     ("shape", "when", "disk"),
     [
         *itertools.product(
-            ["everything", "answered", "concurrent", "checkpointed", "forked", "nested"], ["before", "after"], ["fast"]
+            ["everything", "answered", "concurrent", "checkpointed", "forked", "nested", "calling", "called", "deep"],
+            ["before", "after"],
+            ["fast"],
         ),
         *itertools.product(["answered", "concurrent"], ["before", "after"], ["slow"]),
         *(
             pytest.param(shape, when, "postgres", marks=pytest.mark.needs("postgres"))
             for shape, when in itertools.product(
-                ["everything", "answered", "concurrent", "forked"], ["before", "after"]
+                ["everything", "answered", "concurrent", "forked", "called"], ["before", "after"]
             )
         ),
     ],
@@ -188,8 +191,10 @@ async def test_killed_at_every_write(shape: str, when: str, disk: str, folders: 
         doubted += doubts
         assert await picture(store, engine, run) == wanted
         assert Counter(lines(folder)) == wanted_lines, f"killed {when} write {number}"
-        assert (await engine.verify(run)).broken_at is None
-        assert (await engine.replay(run)).complete
+        for one in (run, *(row.id for row in await store.runs(limit=None) if row.caller)):
+            assert (await store.run(one)).status == "completed"
+            assert (await engine.verify(one)).problem == ""
+            assert (await engine.replay(one)).complete
         await engine.close()
         await store.close()
     assert died >= 3

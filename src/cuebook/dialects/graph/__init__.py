@@ -18,6 +18,7 @@ from cuebook.kernel.events import Performed
 from cuebook.kernel.run import Settings
 
 if TYPE_CHECKING:
+    from cuebook.dialects.children import ChildUse
     from cuebook.dialects.graph.model import Workflow
     from cuebook.dialects.presentation.drawing import Drawing, Progress
     from cuebook.dialects.presentation.panels import Panel
@@ -78,6 +79,17 @@ class Graph(Dialect):
         from cuebook.dialects.graph.check import CODES
 
         return CODES
+
+    def children(self, document: Workflow) -> tuple[ChildUse, ...]:
+        from cuebook.dialects.children import ChildUse
+        from cuebook.dialects.graph.run.sources import PLAYBOOK
+
+        return tuple(
+            ChildUse(skill.removeprefix(PLAYBOOK), node.id, node.line)
+            for node in document.nodes.values()
+            for skill in node.skills
+            if skill.startswith(PLAYBOOK)
+        )
 
     def accept(self, document: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
         from cuebook.dialects.graph.inputs import accept

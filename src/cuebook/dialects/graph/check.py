@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
+from cuebook.dialects import children
 from cuebook.dialects.dialect import Surroundings
 from cuebook.dialects.findings import Codes, Finding, Problem, Severity, log_of
 from cuebook.dialects.graph.model import Node, Workflow, fan_words
 from cuebook.dialects.graph.parse import read
 from cuebook.dialects.graph.parse.forks import allowed, ambiguous
-from cuebook.dialects.graph.run.sources import FILE_CODES, FILE_UNREADABLE, named_sources
+from cuebook.dialects.graph.run.sources import FILE_CODES, FILE_UNREADABLE, PLAYBOOK, named_sources
 from cuebook.dialects.graph.run.state import MAX_STEPS, fewest_visits
 from cuebook.formats.suggestions import meant
 from cuebook.kernel.tool_names import BUILT_IN
@@ -74,6 +75,7 @@ NOTES = {
 }
 
 CODES: Codes = {
+    **children.CODES,
     **{code: ("error", text) for code, text in ERRORS.items()},
     **{code: ("warning", text) for code, text in WARNINGS.items()},
     **{code: ("note", text) for code, text in NOTES.items()},
@@ -89,8 +91,16 @@ def check(text: str, name: str, around: Surroundings | None = None) -> list[Find
         problems += _notes(parsed.workflow)
         problems += unknown_tools(parsed.workflow)
         problems += _surroundings(parsed.workflow, around or Surroundings())
+        if around is not None and any(skill.startswith(PLAYBOOK) for skill in _skills(parsed.workflow)):
+            from cuebook.dialects.graph import GRAPH
+
+            problems += GRAPH.child_problems(parsed.workflow, text, name, around)
     findings = [_finding(problem) for problem in problems]
     return sorted(findings, key=lambda finding: (finding.line or 0, finding.code))
+
+
+def _skills(workflow: Workflow) -> Iterator[str]:
+    return (skill for node in workflow.nodes.values() for skill in node.skills)
 
 
 def _surroundings(workflow: Workflow, around: Surroundings) -> Iterator[Problem]:
@@ -115,7 +125,8 @@ def _broken_skills(workflow: Workflow, around: Surroundings) -> Iterator[Problem
     nodes: dict[str, Node] = {}
     for node in workflow.nodes.values():
         for skill in node.skills:
-            nodes.setdefault(skill, node)
+            if not skill.startswith(PLAYBOOK):
+                nodes.setdefault(skill, node)
     for skill, node in nodes.items():
         error = around.skill_problem(skill)
         if error is not None:
@@ -133,7 +144,7 @@ def unknown_skills(workflow: Workflow, skills: Collection[str]) -> Iterator[Prob
     known = {*workflow.skills, *skills}
     for node in workflow.nodes.values():
         for skill in node.skills:
-            if skill not in known:
+            if skill not in known and not skill.startswith(PLAYBOOK):
                 message = f"The node '{node.id}' uses the unknown skill '{skill}'."
                 yield Problem(message, node.line, meant(skill, sorted(known)), "UNKNOWN_SKILL")
 

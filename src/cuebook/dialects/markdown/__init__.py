@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from cuebook.dialects.dialect import Dialect, OutlinedStep, Question, Surroundings
-from cuebook.dialects.findings import Codes, Finding, Problem
+from cuebook.dialects.findings import Codes, Finding, InvalidPlaybook, Problem
 from cuebook.dialects.markdown.check import CODES, check
 from cuebook.dialects.markdown.inputs import accept
 from cuebook.dialects.markdown.model import Book, Step
@@ -22,6 +22,7 @@ from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.run import Settings
 
 if TYPE_CHECKING:
+    from cuebook.dialects.children import ChildUse
     from cuebook.dialects.presentation.drawing import Drawing, Progress
     from cuebook.dialects.presentation.panels import Panel
     from cuebook.dialects.presentation.preview import Preview
@@ -75,7 +76,21 @@ class Markdown(Dialect):
         return msgspec.structs.replace(book, faults=faults) if faults else book
 
     def check(self, text: str, name: str, around: Surroundings) -> list[Finding]:
-        return check(text, name)
+        findings = check(text, name)
+        if not around.has_files or not any("@tool" in line for line in text.splitlines()):
+            return findings
+        try:
+            book = parse(text, name)
+        except InvalidPlaybook:
+            return findings
+        problems = self.child_problems(book, text, name, around)
+        findings += [Finding(one.code.lower(), "error", one.message, one.line, fix=one.fix) for one in problems]
+        return sorted(findings, key=lambda finding: (finding.line or 0, finding.column or 0, finding.code))
+
+    def children(self, document: Book) -> tuple[ChildUse, ...]:
+        from cuebook.dialects.markdown.run.children import children
+
+        return children(document)
 
     @property
     def codes(self) -> Codes:

@@ -20,6 +20,7 @@ from cuebook.kernel.outcomes import AnyOutcome
 from cuebook.kernel.run import Settings
 
 if TYPE_CHECKING:
+    from cuebook.dialects.children import ChildUse
     from cuebook.dialects.pipeline.model import Pipeline
     from cuebook.dialects.presentation.drawing import Drawing, Progress
     from cuebook.dialects.presentation.panels import Panel
@@ -133,6 +134,9 @@ class Pipelines(Dialect):
         from cuebook.dialects.presentation.preview import ready
 
         return ready(preview(document, given, settings))
+
+    def children(self, document: Pipeline) -> tuple[ChildUse, ...]:
+        return document.children
 
     def models(self, document: Pipeline) -> Iterable[Named]:
         return document.models

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from cuebook.dialects import children
 from cuebook.dialects.dialect import Surroundings
 from cuebook.dialects.findings import Codes, Finding, Problem, log_of
 from cuebook.dialects.pipeline.model import Arg, Cli, Llm, Pipeline, Step, Web
@@ -80,6 +81,7 @@ NOTES = {
 }
 
 CODES: Codes = {
+    **children.CODES,
     **{code: ("error", text) for code, text in ERRORS.items()},
     **{code: ("warning", text) for code, text in WARNINGS.items()},
     **{code: ("note", text) for code, text in NOTES.items()},
@@ -90,6 +92,10 @@ def check(text: str, name: str, around: Surroundings | None = None) -> list[Find
     """Returns all findings in line order. `around` provides the policy."""
     parsed = read(text, name)
     problems = [*parsed.errors, *parsed.warnings, *(_notes(parsed, parsed.pipeline) if parsed.pipeline else ())]
+    if parsed.pipeline is not None and parsed.pipeline.children and around is not None and around.has_files:
+        from cuebook.dialects.pipeline import PIPELINE
+
+        problems += PIPELINE.child_problems(parsed.pipeline, text, name, around)
     findings = [Finding(one.code, CODES[one.code][0], one.message, one.line, fix=one.fix) for one in problems]
     if around is not None and any(one.code == UNVERIFIED for one in findings):
         findings = list(_required(findings, around.postconditions()))

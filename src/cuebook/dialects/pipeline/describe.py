@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from cuebook.dialects.dialect import OutlinedStep
 from cuebook.dialects.dialect import Question as Asked
-from cuebook.dialects.pipeline.model import Cli, Http, Llm, Mcp, Pipeline, Question, Secret, Step, Web, Words
+from cuebook.dialects.pipeline.model import Child, Cli, Http, Llm, Mcp, Pipeline, Question, Secret, Step, Web, Words
 from cuebook.dialects.pipeline.parse.references import as_written
 from cuebook.dialects.presentation.summary import Need, Row, Summary, listed, model_needs
 from cuebook.formats.words import short
@@ -105,6 +105,8 @@ def _needs_of(step: Step) -> Iterator[Need]:
             yield Need("tool", tool)
         case Llm(tools=tools):
             yield from (Need("tool", tool) for tool in tools)
+        case Child(playbook=playbook):
+            yield Need("playbook", playbook)
     yield from _secrets(step.env.values())
 
 
@@ -128,6 +130,8 @@ def doing(step: Step) -> str:
             return f"llm {model}"
         case Question(text=text):
             return f"asks: {as_written(text)}"
+        case Child(playbook=playbook):
+            return f"playbook {playbook}"
 
 
 def _token(text: str) -> str:

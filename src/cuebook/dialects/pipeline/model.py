@@ -7,13 +7,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from cuebook.dialects.children import ChildUse
 from cuebook.dialects.dialect import Demand, Document, Input
 from cuebook.dialects.findings import Problem
 from cuebook.kernel.events import PlannedStep
 from cuebook.kernel.tool_names import READING
 from cuebook.kernel.votes import Rule
 
-Namespace = Literal["cli", "http", "web", "mcp", "llm", "input"]
+Namespace = Literal["cli", "http", "web", "mcp", "llm", "input", "playbook"]
 
 ArgType = Literal["string", "number", "integer", "boolean", "object", "array"]
 
@@ -166,7 +167,15 @@ class Question(msgspec.Struct, frozen=True, tag="input"):
     line: int = 0
 
 
-Action = Cli | Http | Web | Mcp | Llm | Question
+class Child(msgspec.Struct, frozen=True, tag="playbook"):
+    """Another playbook, which runs as a child."""
+
+    playbook: str
+    """Its id, or the path of a file next to the pipeline."""
+    inputs: dict[str, Field] = {}
+
+
+Action = Cli | Http | Web | Mcp | Llm | Question | Child
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -302,6 +311,8 @@ class Step(msgspec.Struct, frozen=True):
                 return "llm"
             case Question():
                 return "input"
+            case Child():
+                return "playbook"
 
     @property
     def reads_only(self) -> bool:
@@ -312,7 +323,7 @@ class Step(msgspec.Struct, frozen=True):
                 return not self.action.clicks
             case Llm(tools=tools):
                 return READING.issuperset(tools)
-            case Question():
+            case Question() | Child():  # the steps of a child say themselves what they change
                 return True
             case Http(method=method) if self.effect is None:
                 return method in ("GET", "HEAD", "OPTIONS")
@@ -380,6 +391,14 @@ class Pipeline(Document, msgspec.Struct, frozen=True, dict=True):
         return (*times, *sizes)
 
     @cached_property
+    def children(self) -> tuple[ChildUse, ...]:
+        """The playbooks that its steps start."""
+        found = [(step, step.action) for step in self.steps if isinstance(step.action, Child)]
+        return tuple(
+            ChildUse(one.playbook, step.id, step.line, tuple(one.inputs), _known(one.inputs)) for step, one in found
+        )
+
+    @cached_property
     def secrets(self) -> tuple[Secret, ...]:
         """All secrets that its steps use."""
         found: list[Secret] = []
@@ -407,9 +426,24 @@ class Pipeline(Document, msgspec.Struct, frozen=True, dict=True):
         return any(isinstance(step.action, Llm) and step.action.model == "default" for step in self.steps)
 
     @property
+    def starts_playbooks(self) -> bool:
+        return bool(self.children)
+
+    @property
     def policy(self) -> dict[str, Any] | None:
         """Its own network rules, which can only make the policy stricter."""
         return {"allowed_domains": list(self.allowed_domains)} if self.allowed_domains else None
+
+
+def _known(inputs: dict[str, Field]) -> dict[str, Any]:
+    """The inputs without references."""
+
+    def plain(value: Any) -> bool:
+        if isinstance(value, dict):
+            return all(map(plain, value.values()))
+        return all(map(plain, value)) if isinstance(value, list | tuple) else not isinstance(value, Words | Secret)
+
+    return {name: value for name, value in inputs.items() if plain(value)}
 
 
 def _written(value: Any) -> str:

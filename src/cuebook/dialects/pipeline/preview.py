@@ -14,6 +14,7 @@ from cuebook.dialects.pipeline.inputs import accept
 from cuebook.dialects.pipeline.model import (
     DEFAULT_MODEL,
     ArgRef,
+    Child,
     Function,
     Llm,
     Pipeline,
@@ -28,20 +29,21 @@ from cuebook.dialects.pipeline.model import (
 from cuebook.dialects.pipeline.parse.references import as_written
 from cuebook.dialects.pipeline.run import approvals
 from cuebook.dialects.pipeline.run.action import Acted, Given, acting, prompt
+from cuebook.dialects.pipeline.run.children import given as given_to_child
 from cuebook.dialects.pipeline.run.llm import prompt_of
 from cuebook.dialects.pipeline.run.questions import question
 from cuebook.dialects.pipeline.run.resolve import Scope
 from cuebook.dialects.presentation.preview import Act, Limits, Open, Preview, declared_inputs, question_details
 from cuebook.dialects.presentation.preview import Step as ShownStep
 from cuebook.kernel.browsing import Trail
-from cuebook.kernel.effects import Acting, AskHuman, AskModel, Browse, CallTool, SendHttp
+from cuebook.kernel.effects import Acting, AskHuman, AskModel, Browse, CallTool, RunPlaybook, SendHttp
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.run import Settings
 
 T = TypeVar("T")
 
-Previewed = Acted | AskModel | AskHuman
+Previewed = Acted | AskModel | AskHuman | RunPlaybook
 """What a step would do."""
 
 _UNSHOWN = ("is", "approval", "witnessed", "reads_only", "secrets", "timeout")
@@ -212,6 +214,8 @@ def _probe(effect: Previewed, stand_ins: Iterable[str]) -> Previewed:
 def _effect(step: Step, scope: Scope, given: Given) -> Previewed:
     if isinstance(step.action, Question):
         return question(step, step.action, scope)
+    if isinstance(step.action, Child):
+        return RunPlaybook(step.action.playbook, given_to_child(step.action, scope), approval=prompt(step, 1))
     if isinstance(step.action, Llm):
         model = None if step.action.model == DEFAULT_MODEL else step.action.model
         return AskModel(prompt_of(step, step.action, scope), model=model)

@@ -90,7 +90,9 @@ def _needs(program: ProgramText, playbooks: Sequence[StaticPlaybook]) -> Iterato
     yield Need("model", "any")
     for agent in program.agents.values():
         if agent.remote is not None:
-            yield Need("host", agent.remote.url or " ".join(agent.remote.command))
+            yield from (Need("playbook", name) for name in agent.remote.playbooks)
+            if not agent.remote.playbooks:
+                yield Need("host", agent.remote.url or " ".join(agent.remote.command))
             if agent.remote.auth is not None:
                 yield Need("secret", agent.remote.auth.handle)
     if any(agent.python for agent in program.agents.values()):
@@ -106,7 +108,7 @@ def _agent(agent: Agent) -> dict[str, Any]:
         "kind": agent.kind,
         "description": agent.description.strip(),
         "playbooks": list(agent.playbooks),
-        "remote": None if remote is None else {"type": remote.type, "at": remote.url or " ".join(remote.command)},
+        "remote": None if remote is None else {"type": remote.type, "at": remote.at},
     }
 
 
@@ -135,7 +137,7 @@ def _models(program: ProgramText) -> Iterator[str]:
 
 def _where(agent: Agent) -> str:
     remote = agent.remote
-    return "" if remote is None else f" (remote: {remote.url or ' '.join(remote.command)})"
+    return "" if remote is None else f" (remote: {remote.at})"
 
 
 def _doings(one: StaticPlaybook) -> Iterator[str]:

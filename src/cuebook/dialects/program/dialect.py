@@ -17,6 +17,7 @@ from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.run import Settings
 
 if TYPE_CHECKING:
+    from cuebook.dialects.children import ChildUse
     from cuebook.dialects.presentation.drawing import Drawing, Progress
     from cuebook.dialects.presentation.panels import Panel
     from cuebook.dialects.presentation.preview import Preview
@@ -82,7 +83,21 @@ class Program(Dialect):
     def check(self, text: str, name: str, around: Surroundings) -> list[Finding]:
         from cuebook.dialects.program.check.program import check
 
-        return check(text, name, read=around.read if around.has_files else None)
+        findings = check(text, name, read=around.read if around.has_files else None)
+        if not around.has_files or any(one.severity == "error" for one in findings):
+            return findings
+        problems = self.child_problems(self.parse(self.whole(text, name, around.read), name), text, name, around)
+        return [*findings, *(Finding(one.code, "error", one.message, one.line, fix=one.fix) for one in problems)]
+
+    def children(self, document: ProgramText) -> tuple[ChildUse, ...]:
+        from cuebook.dialects.children import ChildUse
+
+        return tuple(
+            ChildUse(name, agent.name, agent.line)
+            for agent in document.agents.values()
+            if agent.remote is not None
+            for name in agent.remote.playbooks
+        )
 
     @property
     def codes(self) -> Codes:

@@ -108,7 +108,7 @@ class Playbook(msgspec.Struct, frozen=True, dict=True):
 class Remote(msgspec.Struct, frozen=True):
     """The connection to a remote agent."""
 
-    type: Literal["mcp", "cuebook"]
+    type: Literal["mcp", "cuebook", "playbook"]
     url: str = ""
     command: tuple[str, ...] = ()
     transport: str = ""
@@ -116,6 +116,13 @@ class Remote(msgspec.Struct, frozen=True):
     """Seconds for one call."""
     auth: SecretUse | None = None
     """The header that authenticates the caller."""
+    playbooks: tuple[str, ...] = ()
+    """Of the type `playbook`: the playbooks on this machine that it runs as children."""
+
+    @property
+    def at(self) -> str:
+        """Where it is, in words."""
+        return self.url or " ".join(self.command) or ", ".join(self.playbooks)
 
 
 class Agent(msgspec.Struct, frozen=True):

@@ -60,6 +60,9 @@ def _in_reach(program: ProgramText) -> list[StaticPlaybook]:
 def _remote_agents(program: ProgramText) -> Iterator[str]:
     for agent in program.agents.values():
         if agent.remote is not None:
+            if agent.remote.playbooks:
+                yield f"The agent {agent.name} runs playbooks on this machine: {', '.join(agent.remote.playbooks)}."
+                continue
             where = agent.remote.url or " ".join(agent.remote.command)
             yield f"The agent {agent.name} is remote ({where}): its playbooks are listed when a run starts."
 

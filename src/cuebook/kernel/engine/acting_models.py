@@ -99,7 +99,7 @@ async def _attempted(
     admitted = await admit(driver, line, key, effect)
     if isinstance(admitted, Failed):
         return unbegun(admitted, begun)
-    if driver.settings.budget != NO_BUDGET:
+    if driver.budget != NO_BUDGET:
         estimate = driver.engine.estimate
         if not await afforded(
             driver, line, key, lambda: over_budget(driver, effect, estimate(effect, driver.settings)), asked

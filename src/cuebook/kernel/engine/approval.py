@@ -59,7 +59,14 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
     asked_about: dict[str, Any] = {}
     while True:
         settings = driver.settings_at(key[0])
-        case = Case(driver.row, settings, driver.recorded.policy, granted, tuple(driver.recorded.overrides))
+        case = Case(
+            driver.row,
+            settings,
+            driver.recorded.policy,
+            granted,
+            tuple(driver.outermost.recorded.overrides),
+            driver.outermost.run_id,
+        )
         ruling = await _examined(driver, line, effect, case)
         if not isinstance(ruling, Needed):
             refused = _refused_before(driver, key)  # the user may have been faster than the gate

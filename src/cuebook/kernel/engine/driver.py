@@ -10,15 +10,16 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import msgspec
 
-from cuebook.kernel.effects import All, Branch, Effect, Program, WithTexts
-from cuebook.kernel.engine import handlers, in_doubt
+from cuebook.kernel.effects import All, Branch, Effect, Program, RunPlaybook, WithTexts
+from cuebook.kernel.engine import children, handlers, in_doubt
 from cuebook.kernel.engine.approval import CANCELLED, CUT_OFF
+from cuebook.kernel.engine.child_waits import ChildWaits
 from cuebook.kernel.engine.journal_writer import JournalWriter
 from cuebook.kernel.engine.selection import DECIDED, Selection, is_superseded
 from cuebook.kernel.engine.waits import Waits
@@ -41,7 +42,7 @@ from cuebook.kernel.fold.replay import ALL, Cursor, Recorded
 from cuebook.kernel.journal import ROOT, Entry, Key, Place, branch_path, plain, without_void
 from cuebook.kernel.outcomes import SUPERSEDED, Answer, Cancelled, Done, EffectFailed, Failed
 from cuebook.kernel.ports import Claim, Estimate, News
-from cuebook.kernel.run import WORKTREE, RunRow, Settings, Signal
+from cuebook.kernel.run import WORKTREE, Budget, RunRow, Settings, Signal, Totals
 
 if TYPE_CHECKING:
     from cuebook.kernel.engine.engine import Engine
@@ -69,18 +70,52 @@ class Line:
         """Whether it is inside a performer, which a cancellation may interrupt."""
 
 
+_DECIDED_ELSEWHERE = CancelRequested(reason=DECIDED.message)
+"""Why a child is cancelled whose branch was interrupted."""
+
+
+class StartedBy(NamedTuple):
+    """The origin of a child run."""
+
+    driver: Driver
+    key: Key
+    """The effect that started it."""
+    cancelled: bool = False
+    """Whether that effect is cancelled, so that the child only has to end."""
+
+    @property
+    def at(self) -> Key:
+        """The effect of the outermost run that this one belongs to."""
+        above = self.driver.started_by
+        return self.key if above is None else above.at
+
+
+def _child_waits(driver: Driver, claim: Claim, started_by: StartedBy) -> ChildWaits:
+    chain = (*started_by.driver.chain, driver.run_id)
+    return ChildWaits(driver, claim, started_by.driver.outermost, started_by.at, chain)
+
+
 class Driver:
     """Drives one claimed run, once."""
 
     recorded: Recorded
     settings: Settings
 
-    def __init__(self, engine: Engine, claim: Claim, *, prepared: bool = False) -> None:
+    def __init__(
+        self, engine: Engine, claim: Claim, *, prepared: bool = False, started_by: StartedBy | None = None
+    ) -> None:
         self.engine = engine
         self._prepared = prepared
         self.clock = engine.clock
         self.run_id = claim.row.id
-        self.waits = Waits(self, claim)
+        self.started_by = started_by
+        """Of a child run: the driver that drives it, and the effect that started it."""
+        self.outermost: Driver = self if started_by is None else started_by.driver.outermost
+        self.waits = Waits(self, claim) if started_by is None else _child_waits(self, claim, started_by)
+        self.children: dict[str, Driver] = {}
+        """The child runs that are being driven."""
+        self.resting: dict[str, list[Totals]] = {}
+        """What the child runs that wait have used, if there is a budget."""
         self.under_way: dict[Key, Estimate] = {}
         """Model calls in progress, with the maximum that each may use."""
         self.acting: dict[Key, tuple[Effect, int]] = {}
@@ -113,6 +148,29 @@ class Driver:
     @property
     def row(self) -> RunRow:
         return self.writer.state.row
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """Of a child run: the runs from the outermost run's child down to this one."""
+        return () if self.started_by is None else (*self.started_by.driver.chain, self.run_id)
+
+    @property
+    def budget(self) -> Budget:
+        """The budget that the run shares with its parent and its children."""
+        return self.outermost.settings.budget
+
+    def used(self) -> Iterator[Totals]:
+        """What the run and its unfinished children have used. Finished children are part of their parent's totals."""
+        yield self.row.totals
+        for child in self.children.values():
+            yield from child.used()
+        for below in self.resting.values():
+            yield from below
+
+    def calls_under_way(self) -> Iterator[Estimate]:
+        yield from self.under_way.values()
+        for child in self.children.values():
+            yield from child.calls_under_way()
 
     @property
     def seconds(self) -> float:
@@ -150,6 +208,8 @@ class Driver:
                 Driven(self.engine.driver, self.engine.machine), Place()
             )  # written with the program's first record
         self._heed(self.waits.hear(News(self._claim.waits, self._claim.signals)))
+        if self.started_by is not None and self.started_by.cancelled:
+            self.inherit_cancel()
         return True
 
     def _entries(self) -> list[Entry]:
@@ -180,6 +240,7 @@ class Driver:
                 raise self.writer.broken
             if self.cancel is not None and self.cancel.hard:
                 await self.engine.leave(self.run_id)
+                await children.end_all(self)
                 self.finishing = True
                 self._leave_in_doubt()
                 return await self._finish(Failed("cancelled", "Cancelled at once, on a second request."), None)
@@ -261,7 +322,7 @@ class Driver:
             self.finishing = True
             await self.writer.hand_over()
 
-    async def _stop_here(self) -> NoReturn:
+    async def stop_here(self) -> NoReturn:
         """Stops a branch before its next effect. When no branch is active any more, the run is handed over."""
         self._handing_over = True
         self.rest()
@@ -304,15 +365,38 @@ class Driver:
             if self.finishing:
                 return
             self._heed(self.waits.hear(await self.engine.store.news(self.run_id)))
+            for child in list(self.children.values()):
+                await child.look()
             for late in self.waits.late_for_parked():
                 self.waits.take(late)
                 await self.engine.store.signal(late)  # its question is open now, so the store attaches it
+
+    async def look(self) -> None:
+        """Looks, in a child run, at the decisions that the outermost run has heard of."""
+        async with self.waits.lock:
+            if not self.finishing and self.writer.broken is None and isinstance(self.waits, ChildWaits):
+                self.waits.look()
+        for child in list(self.children.values()):
+            await child.look()
+
+    def inherit_cancel(self) -> None:
+        """Cancels a child run because its parent is cancelled; immediately, if the parent is."""
+        assert self.started_by is not None
+        if self.writer.broken is not None:
+            return
+        requested = self.started_by.driver.cancel or _DECIDED_ELSEWHERE
+        signal = Signal(self.run_id, "cancel", {"reason": requested.reason}, requested.by)
+        wanted = 2 if requested.hard else 1
+        had = 0 if self.cancel is None else 2 if self.cancel.hard else 1
+        self._heed([signal] * (wanted - had))
 
     def _heed(self, cancels: list[Signal]) -> None:
         for signal in cancels:
             hard = self.cancel is not None
             self.cancel = CancelRequested(signal.by, str(signal.payload.get("reason", "")), hard)
-            self.writer.note(self.cancel, Place(), taken=[signal.id])
+            self.writer.note(self.cancel, Place(), taken=[signal.id] if signal.id else [])
+            for child in self.children.values():
+                child.inherit_cancel()
             if hard:
                 self._wake_up()
                 return
@@ -332,6 +416,9 @@ class Driver:
                 line.cut = True
                 if line.interruptible and not line.cursor.cancelled and line.task is not None:
                     line.task.cancel()
+        for child in self.children.values():
+            if child.started_by is not None and child.started_by.key[0].startswith(path):
+                child.inherit_cancel()
         self.waits.interrupt(path)
 
     # --- active branches: when there are none, the run waits ---
@@ -410,9 +497,11 @@ class Driver:
                 return None, handlers.PASSED
             self._go_live(line, f"asks for '{effect.fingerprint}' at {Place(*key)}")
         if self.engine.stopping:
-            await self._stop_here()
+            await self.stop_here()
         if self.stops(line):
             attempt = self.recorded.intents.get(key, 0)
+            if isinstance(effect, RunPlaybook):
+                await children.end(self, line, key)
             cut = await in_doubt.cancelled(self, key, effect, attempt) if attempt else CANCELLED
             self.waits.close_cancelled(key)
             return await self.record(key, effect.fingerprint, cut, attempt or 1)

@@ -20,17 +20,19 @@ from cuebook.kernel.answers import FillIn
 from cuebook.kernel.capabilities import Offer, moved
 from cuebook.kernel.context import Text, digest_of
 from cuebook.kernel.effects import AskModel, Effect, Program
-from cuebook.kernel.engine.driver import Driver
+from cuebook.kernel.engine.children import ChildRequest, ChildStart
+from cuebook.kernel.engine.driver import Driver, StartedBy
 from cuebook.kernel.engine.journal_writer import JournalWriter
 from cuebook.kernel.engine.slots import DriverSlots
-from cuebook.kernel.errors import Busy, CuebookError, NotFound, Refused, TooNew
-from cuebook.kernel.events import Forked, Moved, RunStarted, TextChunk, TextReset
+from cuebook.kernel.errors import Busy, CuebookError, NotFound, Refused, RunExists, TooNew
+from cuebook.kernel.events import Forked, Moved, PinnedPlaybook, RunStarted, TextChunk, TextReset
 from cuebook.kernel.fold.state import RunState
 from cuebook.kernel.journal import (
     GENESIS,
     PURGED,
     Codec,
     Entry,
+    Key,
     Place,
     Record,
     Verdict,
@@ -52,7 +54,7 @@ from cuebook.kernel.ports import (
     Store,
     at_once,
 )
-from cuebook.kernel.run import RunRow, Settings, StepRow
+from cuebook.kernel.run import RunRow, Settings, StepRow, copy_row
 
 if TYPE_CHECKING:
     from cuebook.kernel.fold.dry_replay import Rehearsal
@@ -72,6 +74,10 @@ Prepare = Callable[[RunRow], Awaitable[Failed | None]]
 
 async def nothing_lacks(row: RunRow) -> None:
     """For an engine that needs no preparation."""
+
+
+Children = Callable[[ChildRequest], Awaitable[ChildStart | Failed]]
+"""Makes a child run of a pinned playbook, or says why it cannot be started. Stores nothing."""
 
 
 Leave = Callable[[str], Awaitable[None]]
@@ -129,6 +135,7 @@ class Engine:
         clear: Callable[[], Awaitable[None]] = at_once,
         leave: Leave = nothing_left,
         prepare: Prepare = nothing_lacks,
+        children: Children | None = None,
         clock: Callable[[], float] = time.time,
         heartbeat_every: float = 3.0,
         listen_every: float = 0.2,
@@ -147,6 +154,7 @@ class Engine:
         self.redactor: Redactor = redactor or Unmasked()
         self.prepare = prepare
         """Called before the first effect of each drive; after it, the redactor can mask the run's secrets."""
+        self.children = children
         self._clear = clear
         """Kills orphaned processes before anyone is asked about their effects."""
         self._leave = leave
@@ -183,12 +191,36 @@ class Engine:
         inputs: Mapping[str, Any],
         settings: Settings,
         policy: str | None = None,
-    ) -> None:
-        """Creates a run; it is `pending` until something drives it."""
+        uses: Mapping[str, str] | None = None,
+        pinned: Mapping[str, PinnedPlaybook] | None = None,
+    ) -> Record:
+        """Creates a run; it is `pending` until something drives it. `uses` and `pinned` are the playbooks that it may start."""
         kept = None if policy is None else Text(policy)
         chosen = msgspec.to_builtins(settings)
-        event = RunStarted(dict(inputs), chosen, row.playbook, row.dialect, row.interpreter, kept)
-        await self._create(row, text, event, 1, GENESIS, [])
+        children = {"uses": dict(uses), "pinned": dict(pinned or {})} if uses else {}
+        event = RunStarted(dict(inputs), chosen, row.playbook, row.dialect, row.interpreter, kept, **children)  # type: ignore[arg-type]
+        return await self._create(row, text, event, 1, GENESIS, [])
+
+    async def start_child(self, child: ChildStart) -> Claim | None:
+        """Creates a child run that this driver has claimed. Returns None if it exists."""
+        row = child.row
+        row.epoch, row.driver, row.status = 1, self.driver, "running"
+        try:
+            first = await self.start(
+                row, child.text, child.inputs, child.settings, child.policy, child.uses, child.pinned
+            )
+        except RunExists:
+            return None
+        return Claim(
+            row=copy_row(row),
+            text=child.text,
+            records=[first],
+            inherited=0,
+            steps=[],
+            waits=[],
+            signals=[],
+            head=(first.seq, first.chain),
+        )
 
     async def fork(self, row: RunRow, step: StepRow, values: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """Creates a run that shares the parent's records before a step visit; `row.parent` is the parent's id."""
@@ -213,7 +245,7 @@ class Engine:
 
     async def _create(
         self, row: RunRow, text: str, event: RunStarted | Forked, seq: int, previous: bytes, steps: list[StepRow]
-    ) -> None:
+    ) -> Record:
         texts: dict[str, str] = {}
         event = msgspec.structs.replace(self.redactor.value(event), **_identity(row))
         body = self.codec.encode(event, texts)
@@ -223,6 +255,7 @@ class Engine:
         RunState(row).apply(entry)
         await self.store.create(row, text, Batch(row.id, row.epoch, [record], row=row, steps=steps, texts=texts))
         self.publish(entry)
+        return record
 
     # --- driving ---
 
@@ -232,6 +265,23 @@ class Engine:
 
         With `prepared`, preparation is skipped, for a run that only has to end.
         """
+        return await self._drive(run, lambda claim: Driver(self, claim, prepared=prepared))
+
+    async def drive_child(
+        self, run: str, parent: Driver, key: Key, *, cancelled: bool, claimed: Claim | None = None
+    ) -> RunRow:
+        """Drives a child run inside the drive of its parent until it waits or ends."""
+        started_by = StartedBy(parent, key, cancelled)
+        try:
+            return await self._drive(run, lambda claim: self._child(claim, parent, started_by), claimed)
+        finally:
+            parent.children.pop(run, None)
+
+    def _child(self, claim: Claim, parent: Driver, started_by: StartedBy) -> Driver:
+        made = parent.children[claim.row.id] = Driver(self, claim, started_by=started_by)
+        return made
+
+    async def _drive(self, run: str, made: Callable[[Claim], Driver], claimed: Claim | None = None) -> RunRow:
         if run in self._driving:
             raise Busy(f"Run {run} is already being driven by this process.")
         if self.stopping:
@@ -241,14 +291,14 @@ class Engine:
             )
         self._driving[run] = None
         try:
-            if self.offer is not None:
+            if self.offer is not None and claimed is None:
                 _check_interpreter(self.offer, await self.store.run(run))
             if time.monotonic() - self._beat_at >= self._heartbeat_every:
                 await self._beat()
             self._keep()
-            claim = await self.store.claim(run, self.driver, self.clock())
+            claim = claimed or await self.store.claim(run, self.driver, self.clock())
             try:
-                driver = self._driving[run] = Driver(self, claim, prepared=prepared)
+                driver = self._driving[run] = made(claim)
                 return await driver.drive()
             except BaseException:
                 await self._give_up(claim)
@@ -489,4 +539,4 @@ def _check_interpreter(offer: Offer, row: RunRow) -> None:
 
 def _identity(row: RunRow) -> dict[str, str]:
     """The identity of a run and its owner, which its first record and its row must agree on."""
-    return {"run": row.id, "tenant": row.tenant, "owner": row.owner, "name": row.name}
+    return {"run": row.id, "tenant": row.tenant, "owner": row.owner, "name": row.name, "caller": row.caller}

@@ -30,6 +30,7 @@ from cuebook.kernel.effects import (
     Random,
     Recall,
     Remember,
+    RunPlaybook,
     Wait,
 )
 from cuebook.kernel.engine import in_doubt
@@ -158,6 +159,12 @@ async def _breakpoint(driver: Driver, line: Line, key: Key, effect: Breakpoint) 
     return await driver.record(key, effect.fingerprint, unanswered(closed.how, "breakpoint"))
 
 
+async def _run_playbook(driver: Driver, line: Line, key: Key, effect: RunPlaybook) -> Acted:
+    from cuebook.kernel.engine.children import run_playbook  # most runs have no children
+
+    return await run_playbook(driver, line, key, effect)
+
+
 async def _bound(driver: Driver, line: Line, key: Key, effect: Bound) -> Acted:
     return await driver.record(key, effect.fingerprint, Done() if key in driver.recorded.retried else effect.failed)
 
@@ -211,7 +218,7 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
     if driver.settings.asked(effect.model) == HOST or (key, FOR_HOST) in driver.recorded.opened:
         return await _ask_host(driver, line, key, effect, admitted)
     expected: Estimate | None = None
-    if driver.settings.budget != NO_BUDGET:
+    if driver.budget != NO_BUDGET:
 
         def estimate() -> Estimate | None:
             return driver.engine.estimate(effect, driver.settings)
@@ -253,7 +260,7 @@ async def _ask_host(driver: Driver, line: Line, key: Key, effect: AskModel, admi
     """Waits until an assistant answers the call. Its money and tokens are unknown, so only steps and time are limited."""
     from cuebook.kernel.engine import host
 
-    limited = driver.settings.budget != NO_BUDGET and (key, FOR_HOST) not in driver.recorded.opened
+    limited = driver.budget != NO_BUDGET and (key, FOR_HOST) not in driver.recorded.opened
     if limited and not await afforded(driver, line, key, lambda: out_of_time(driver), count(1)):
         return await driver.record(key, effect.fingerprint, CANCELLED)
     outcome = await host.ask(driver, line, key, effect, admitted)
@@ -289,7 +296,7 @@ async def _lacking(driver: Driver, line: Line) -> Failed | None:
 
 def must_ask_before(driver: Driver, *, seen_before: bool) -> bool:
     """Whether `may_begin` may have to wait or to close a wait; most steps simply begin."""
-    return seen_before or driver.cancel is not None or driver.settings.budget != NO_BUDGET
+    return seen_before or driver.cancel is not None or driver.budget != NO_BUDGET
 
 
 async def may_begin(driver: Driver, line: Line, place: Place, *, seen_before: bool) -> None:
@@ -299,7 +306,7 @@ async def may_begin(driver: Driver, line: Line, place: Place, *, seen_before: bo
         return  # it had already begun
     if driver.cancel is not None:
         driver.waits.close_cancelled(key)
-    elif driver.settings.budget != NO_BUDGET and driver.row.totals.steps_done:
+    elif driver.budget != NO_BUDGET and any(one.steps_done for one in driver.outermost.used()):
         await afforded(driver, line, key, lambda: out_of_time(driver), count(1))
 
 
@@ -353,7 +360,7 @@ async def _attempted(
         return attempt, unbegun(admitted, doubted)
     allowed = admitted.limits.seconds
     while True:
-        if isinstance(effect, Acting) and driver.settings.budget != NO_BUDGET:
+        if isinstance(effect, Acting) and driver.budget != NO_BUDGET:
             if not await afforded(driver, line, key, lambda: out_of_time(driver), asked):
                 return attempt, unbegun(CANCELLED, doubted)
             limits = msgspec.structs.replace(admitted.limits, seconds=allowed)
@@ -614,4 +621,5 @@ _HANDLERS: dict[type[Effect], Handler] = {
     AskModel: _ask_model,
     Recall: _recall,
     Remember: _remember,
+    RunPlaybook: _run_playbook,
 }

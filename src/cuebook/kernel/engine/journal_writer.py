@@ -54,6 +54,8 @@ class JournalWriter:
         self.on_broken: Callable[[], None] = lambda: None
         self._known_contexts: set[str] = set()
         self._scheduled = False
+        self._under_way: asyncio.Future[None] | None = None
+        """The last append."""
         self._batch = Batch(self.run, self.epoch, [], True)
         self._texts: dict[str, str] = {}
         self._entries: list[Entry] = []
@@ -107,15 +109,17 @@ class JournalWriter:
         batch, entries = self._take()
         if self.broken is not None:
             raise self.broken
-        done = self._store.append(batch)
+        done = self._under_way = self._store.append(batch)
         if not awaited or self._audience.observed:
             done.add_done_callback(lambda future: self._written(future, entries))
         return done
 
     async def release(self, event: AnyEvent, place: Place, *, unless_news: bool) -> bool:
         """Writes a last record and gives up the run; if there is news, does neither."""
-        if self._entries:
+        if self._entries and unless_news:
             await self.flush()
+        elif self._under_way is not None and not self._under_way.done():
+            await asyncio.shield(self._under_way)  # what is left is written with the last record
         before, restore = (self.seq, self._chain), self.state.saved() if unless_news else None
         self._add(event, place, {})
         batch, entries = self._take()

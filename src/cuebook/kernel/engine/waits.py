@@ -17,7 +17,7 @@ from cuebook.kernel.errors import NotFound
 from cuebook.kernel.events import STATUS_OF_WAIT, RunStatus, WaitClosed, WaitKind, WaitOpened
 from cuebook.kernel.journal import ROOT, Key, Place
 from cuebook.kernel.ports import Claim, News
-from cuebook.kernel.run import Signal, WaitRow, overrides_in
+from cuebook.kernel.run import RunRow, Signal, WaitRow, overrides_in
 from cuebook.kernel.short_ids import new_wait_id
 
 if TYPE_CHECKING:
@@ -43,6 +43,29 @@ def in_full(wait: WaitRow, load: Callable[[str], str]) -> WaitRow:
     return msgspec.structs.replace(wait, details=details)
 
 
+def opening(row: WaitRow) -> WaitOpened:
+    """The record that a wait was opened."""
+    return WaitOpened(
+        row.id, row.kind, row.prompt, row.purpose, row.type, row.options, row.default, row.expires, row.details
+    )
+
+
+CHILD = "child"
+"""Key in a wait's details: the child run that asks, its playbook, its step, and the runs between it and the outermost run."""
+
+
+def is_of(row: WaitRow, child: str) -> bool:
+    """Whether a wait of the outermost run was opened by this child run or by one of its own children."""
+    asked = row.details.get(CHILD)
+    return asked is not None and child in asked["chain"]
+
+
+def asker_of(wait: WaitRow) -> tuple[str, str]:
+    """The run and the step that ask: those of a child run, or else the wait's own."""
+    asked = wait.details.get(CHILD)
+    return (wait.run, wait.place.step) if asked is None else (asked["run"], asked["step"])
+
+
 class Waits:
     """The waits of one run while it is being driven."""
 
@@ -54,6 +77,8 @@ class Waits:
         self._closed: set[str] = set()
         """Waits that were closed during this drive."""
         self._parked: dict[str, tuple[WaitRow, asyncio.Future[WaitRow | None]]] = {}
+        self._children: dict[str, tuple[RunRow, str, asyncio.Future[None]]] = {}
+        """The child runs that wait, each with the path of the branch that waits for it."""
         self._handed_over: list[tuple[str, asyncio.Future[None]]] = []
         """The branches that wait for another process."""
         self.needs: set[str] = set()
@@ -96,25 +121,29 @@ class Waits:
             if whole:
                 parts = msgspec.json.encode(masked(dict(whole)))
                 details = {**details, WHOLE: driver.writer.keep_text(parts.decode())}
-            row = WaitRow(
-                id=new_wait_id(),
-                run=driver.run_id,
-                tenant=driver.row.tenant,
-                owner=driver.row.owner,
-                place=Place(*key),
-                kind=kind,
-                prompt=prompt,
-                purpose=purpose,
-                type=type,
-                options=options,
-                default=default,
-                details=details,
-                opened=now,
-                expires=None if expires_after is None else now + expires_after,
+            row = self._open(
+                WaitRow(
+                    id=new_wait_id(),
+                    run=driver.run_id,
+                    tenant=driver.row.tenant,
+                    owner=driver.row.owner,
+                    place=Place(*key),
+                    kind=kind,
+                    prompt=prompt,
+                    purpose=purpose,
+                    type=type,
+                    options=options,
+                    default=default,
+                    details=details,
+                    opened=now,
+                    expires=None if expires_after is None else now + expires_after,
+                )
             )
-            opened = WaitOpened(row.id, kind, prompt, purpose, type, options, default, row.expires, row.details)
-            driver.writer.note(opened, row.place, opened=[row])
         return await self._decided(line, row)
+
+    def _open(self, row: WaitRow) -> WaitRow:
+        self._driver.writer.note(opening(row), row.place, opened=[row])
+        return row
 
     async def hand_over(self, line: Line, lacking: Iterable[str]) -> None:
         """Waits for a process with other capabilities, which continues the run instead of this one. Returns only if the
@@ -130,7 +159,7 @@ class Waits:
         while True:
             message = self._message_for(row)
             if message is not None:
-                self.take(message)
+                self._take_message(message)
                 closed = WaitClosed(row.id, "answered", row.kind, {"value": message.payload.get("value")}, message.by)
                 return self._close(closed, row, [message.id])
             decided = self._rows.get(row.id, row)
@@ -150,10 +179,16 @@ class Waits:
         driver = self._driver
         self._closed.add(row.id)
         driver.recorded.closed[row.id] = closed
-        driver.writer.note(closed, row.place, closed=[row.id], taken=taken or [])
+        self._note_closed(closed, self._place_of(row), taken or [])
         driver.settings = driver.settings.edited(closed.answer.get("settings", {}))
         driver.recorded.overrides += overrides_in(closed.answer, closed.by, driver.clock())
         return closed
+
+    def _note_closed(self, closed: WaitClosed, place: Place, taken: list[int]) -> None:
+        self._driver.writer.note(closed, place, closed=[closed.wait], taken=taken)
+
+    def _place_of(self, row: WaitRow) -> Place:
+        return row.place
 
     def opened(self, key: Key, wait: str) -> WaitRow | WaitOpened | None:
         """A wait of this effect, as it was opened."""
@@ -181,7 +216,7 @@ class Waits:
             if opened.wait not in self._closed and self.decided(key, purpose) is None:
                 self._closed.add(opened.wait)
                 closed = recorded.closed[opened.wait] = WaitClosed(opened.wait, "cancelled", opened.kind)
-                self._driver.writer.note(closed, Place(*key), closed=[opened.wait])
+                self._note_closed(closed, Place(*key), [])
 
     def next_purpose(self, kind: WaitKind) -> str:
         """The purpose of the run-wide open wait of this kind, or of the next such wait."""
@@ -206,6 +241,46 @@ class Waits:
         signal = next((s for s in self._signals if s.kind == "late" and tuple(s.payload["key"]) == key), None)
         return signal.payload["outcome"] if signal is not None else None
 
+    # --- for child runs ---
+
+    def concerns(self, child: str) -> list[WaitRow]:
+        """The undecided waits of a child run and of its own children."""
+        return [row for row in self._rows.values() if is_of(row, child) and row.id not in self._closed]
+
+    def has_news_of(self, child: str) -> bool:
+        """Whether something was decided for a child run since it was last driven."""
+        return any(row.state != "open" or self._message_for(row) is not None for row in self.concerns(child))
+
+    async def park_child(self, row: RunRow, path: str) -> None:
+        """Waits until there is news of a child run that waits, or until this run is cancelled."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._children[row.id] = (row, path, future)
+        self.needs.update(row.needs)
+        self._driver.rest()
+        await future
+
+    def withdraw(self, child: str) -> None:
+        """Closes the waits of a child run that has ended."""
+        for row in self.concerns(child):
+            self._closed.add(row.id)
+            closed = self._driver.recorded.closed[row.id] = WaitClosed(row.id, "cancelled", row.kind)
+            self._driver.writer.note(closed, row.place, closed=[row.id])
+
+    def settle(self, waits: Iterable[str]) -> None:
+        """Records decisions that a child run used before its parent's process was killed."""
+        for row in [self._rows[wait] for wait in waits if wait in self._rows and wait not in self._closed]:
+            how = _HOW.get(row.state, "cancelled")
+            self._close(WaitClosed(row.id, how, row.kind, row.answer, row.by), row)
+
+    def wake_children(self, below: str | None = None) -> None:
+        """Wakes the branches whose children have news, or all branches below a path."""
+        for child, (_, path, future) in list(self._children.items()):
+            wakes = self.has_news_of(child) if below is None else path.startswith(below)
+            if wakes and not future.done():
+                del self._children[child]
+                self._driver.move()
+                future.set_result(None)
+
     # --- for the driver ---
 
     def hear(self, news: News) -> list[Signal]:
@@ -218,6 +293,7 @@ class Waits:
         for wait, _ in list(self._parked.values()):
             if self._message_for(wait) is not None:
                 self._wake(wait.id, None)
+        self.wake_children()
         cancels = [signal for signal in self._signals if signal.kind == "cancel"]
         for signal in cancels:
             self.take(signal)
@@ -241,6 +317,7 @@ class Waits:
         for wait, _ in list(self._parked.values()):
             if wait.place.path.startswith(path):
                 self._wake(wait.id, None)
+        self.wake_children(path)
         for waiting, future in self._handed_over:
             if waiting.startswith(path) and not future.done():
                 self._driver.move()
@@ -251,6 +328,7 @@ class Waits:
     def status(self) -> tuple[RunStatus, str]:
         """The status of the run while all its branches are waiting, and the reason."""
         kinds = {wait.kind for wait, _ in self._parked.values()}
+        kinds |= {wait.kind for child in self._children for wait in self.concerns(child)}
         if not kinds:
             return "paused", NEEDS
         kind = next(kind for kind in STATUS_OF_WAIT if kind in kinds)
@@ -269,6 +347,9 @@ class Waits:
         if future is not None and not future.done():
             self._driver.move()
             future.set_result(decided)
+
+    def _take_message(self, message: Signal) -> None:
+        self.take(message)
 
     def _message_for(self, wait: WaitRow) -> Signal | None:
         """The oldest message on the wait's channel that has not been consumed."""

@@ -5,7 +5,7 @@ Pure: it reads entries, answers look-ups and performs nothing.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,6 +25,7 @@ from cuebook.kernel.events import (
     Moved,
     Performed,
     Performing,
+    PinnedPlaybook,
     Rewound,
     RunFinished,
     RunStarted,
@@ -35,7 +36,7 @@ from cuebook.kernel.events import (
     WaitOpened,
 )
 from cuebook.kernel.journal import ROOT, Entry, Key, Place, parent_key, without_void
-from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.outcomes import CHILD, USED, Failed, PlaybookResult
 from cuebook.kernel.run import RunOverride, Settings, overrides_in
 
 
@@ -109,8 +110,13 @@ class Recorded:
         """The last attempt of each model call."""
         self.opened: dict[tuple[Key, str], WaitOpened] = {}
         self.closed: dict[str, WaitClosed] = {}
-        self.retried: set[Key] = set()
-        """Places of failures before the run was retried."""
+        self.retried: Counter[Key] = Counter()
+        """Places of failures before the run was retried, and how often each effect failed."""
+        self.uses: dict[str, str] = {}
+        self.pinned: dict[str, PinnedPlaybook] = {}
+        """The playbooks that the run may start as children: their digests by name, and the playbooks by digest."""
+        self.reported: dict[Key, Counter[str]] = {}
+        """What the child of each effect has reported as used."""
         self.edits: dict[tuple[str, str, int], dict[str, Any]] = {}
         self.checkpoints: dict[str, Checkpointed] = {}
         self.branches: dict[str, BranchFinished] = {}
@@ -131,12 +137,16 @@ class Recorded:
             self._set(entry.event)
             if isinstance(entry.event, WaitClosed) and entry.seq >= inherited:
                 self.overrides += overrides_in(entry.event.answer, entry.event.by, entry.at)
+            used = used_by_child(entry.event)
+            if used:
+                self.reported.setdefault(entry.place.key, Counter()).update(used)
         valid = without_void(entries) if rewinds else entries
         for entry in valid:
             self._add(entry)
         if rewinds:
             kept = {entry.seq for entry in valid}
-            self.retried = {entry.place.key for entry in entries if entry.seq not in kept and _has_failed(entry.event)}
+            void = (entry for entry in entries if entry.seq not in kept)
+            self.retried = Counter(entry.place.key for entry in void if _has_failed(entry.event))
 
     def _set(self, event: AnyEvent) -> None:
         """Applies settings. Users chose them, so a rewind does not undo them."""
@@ -144,6 +154,7 @@ class Recorded:
             case RunStarted():
                 self.inputs, self.settings = event.inputs, self.settings.edited(event.settings)
                 self.options = self.settings.options
+                self._pin(event)
                 self.policy = None if event.policy is None else str(event.policy)
             case Forked():
                 self.settings = self.settings.edited(event.settings)
@@ -154,6 +165,14 @@ class Recorded:
                 self.settings = self.settings.edited(event.answer.get("settings", {}))
             case _:
                 pass
+
+    def _pin(self, event: RunStarted) -> None:
+        if event.uses:
+            self.uses, self.pinned = event.uses, event.pinned
+            self.options = {
+                **self.options,
+                PLAYBOOKS: {name: event.pinned[one].about for name, one in event.uses.items()},
+            }
 
     def _add(self, entry: Entry) -> None:
         event, place = entry.event, entry.place
@@ -284,6 +303,18 @@ class Recorded:
                 f"The journal contains '{self._begun.get(key, 'a wait')}' at {Place(*key)}, but the program now {asks}.",
                 fix=_OTHER_WAY,
             )
+
+
+PLAYBOOKS = "playbooks"
+"""The option that tells a program about the playbooks it may start, by the name that its author wrote."""
+
+
+def used_by_child(event: AnyEvent) -> dict[str, float]:
+    """What a child run has used, if the event is its outcome."""
+    outcome = event.outcome if isinstance(event, Performed) else None
+    if isinstance(outcome, PlaybookResult):
+        return outcome.used
+    return outcome.details.get(USED, {}) if isinstance(outcome, Failed) and CHILD in outcome.details else {}
 
 
 def _has_failed(event: AnyEvent) -> bool:

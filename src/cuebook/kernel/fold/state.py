@@ -34,7 +34,7 @@ from cuebook.kernel.events import (
     WaitOpened,
 )
 from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line
-from cuebook.kernel.outcomes import CostOrigin, Failed, Reply, Usage
+from cuebook.kernel.outcomes import CHILD, USED, CostOrigin, Failed, PlaybookResult, Reply, Usage
 from cuebook.kernel.run import HOST, RunRow, StepRow, Totals, copy_row
 
 _ORIGINS: tuple[CostOrigin, ...] = ("reported", "estimated", "unknown")
@@ -302,7 +302,11 @@ class RunState:
                 step.origin = max(step.origin, outcome.usage.origin, key=_ORIGINS.index)
             if outcome.model == HOST:
                 self._add_time(step, outcome.seconds)
+        elif type(outcome) is PlaybookResult:
+            self._add_child(entry, outcome.used)
         elif type(outcome) is Failed:
+            if CHILD in outcome.details:
+                self._add_child(entry, outcome.details.get(USED, {}))
             if outcome.details.get("in_doubt"):
                 self._set_step(entry, "in_doubt")
                 return
@@ -326,6 +330,16 @@ class RunState:
                 totals.unknown_costs -= 1 + min(lost if free else 0, totals.unknown_costs - 1)
             if usage is not None:
                 totals.add(usage)
+        if step is not None:
+            self._steps_changed[step.key] = step
+        self._touch(entry)
+
+    def _add_child(self, entry: Entry, used: dict[str, Any]) -> None:
+        """Adds what a child run used to the run and its step; the time of the step includes the child's."""
+        step = self.step_at(entry.place)
+        for totals in (self.row.totals, *([step.totals] if step else [])):
+            for name, number in used.items():
+                setattr(totals, name, getattr(totals, name) + number)
         if step is not None:
             self._steps_changed[step.key] = step
         self._touch(entry)

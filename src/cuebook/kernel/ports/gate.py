@@ -27,6 +27,8 @@ class Case(msgspec.Struct, frozen=True):
     """Digests that someone has approved for this effect."""
     overrides: tuple[RunOverride, ...] = ()
     """The approvals in advance that its journal records for this run. Some may have been revoked since."""
+    outermost: str = ""
+    """The run that they belong to, if this is a child run."""
 
 
 class Admitted(msgspec.Struct, frozen=True):

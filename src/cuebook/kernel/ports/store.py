@@ -212,7 +212,8 @@ class Store(Protocol):
 
     async def ready(self, now: float, driver: str, run: str | None = None, offer: Offer | None = None) -> list[str]:
         """Runs with pending work that this driver may claim: new runs, runs with news, runs with an expired wait, runs of
-        a driver that was killed, and runs that need another capability. With `run`, only that run is checked; with
+        a driver that was killed, and runs that need another capability. Child runs are never among them: their parents
+        drive them. With `run`, only that run is checked; with
         `offer`, only runs that fit it are returned.
         """
 
@@ -259,10 +260,11 @@ class Store(Protocol):
         name: str | None = None,
         status: Sequence[str] = (),
         among: Collection[str] | None = None,
+        caller: str | None = None,
         limit: int | None = 100,
     ) -> list[RunRow]:
         """Runs, newest first; `name` is the playbook's name. Runs whose ids are in `among` are listed regardless of
-        their status."""
+        their status. With `caller`, only the children of that run; if it is empty, only runs that are not children."""
 
     async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
         """Runs whose id begins with a prefix, up to a limit."""

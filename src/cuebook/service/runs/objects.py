@@ -9,6 +9,7 @@ import msgspec
 from cuebook.dialects import registry
 from cuebook.gate.policy import Override
 from cuebook.kernel.context import Text
+from cuebook.kernel.engine.waits import CHILD
 from cuebook.kernel.events import ENDED, WAITING, ArtifactMade
 from cuebook.kernel.journal import step_at
 from cuebook.kernel.run import Lease, RunRow, StepRow, Totals, WaitRow, is_worktree_step, stopped
@@ -34,6 +35,7 @@ def row_object(row: RunRow, *, interrupted: bool = False) -> dict[str, Any]:
         "created": row.created,
         "updated": row.updated,
         "parent": row.parent or None,
+        **({"started_by": row.caller} if row.caller else {}),
     }
 
 
@@ -71,6 +73,7 @@ def run_object(view: RunView, *, interrupted: bool = False, waits_for: str = "")
         "error": None if row.error is None else {"code": row.error.code, "message": str(row.error)},
         "waits": [wait_object(wait) for wait in view.waits],
         "overrides": [override_object(one) for one in view.overrides],
+        **({"children": [row_object(one) for one in view.children]} if view.children else {}),
     }
 
 
@@ -113,9 +116,16 @@ def wait_object(wait: WaitRow) -> dict[str, Any]:
         **({"schema": wait.details["schema"]} if "schema" in wait.details else {}),
         **({"by_whom": wait.details["by"]} if "by" in wait.details else {}),
         **({"approval": approval_object(wait)} if wait.kind == "approval" else {}),
+        **({"child": _child_object(wait)} if CHILD in wait.details else {}),
         **({"assistant": _lease_object(wait.lease)} if wait.kind == "model" else {}),
         **{name: wait.details[name] for name in shown if name in wait.details},
     }
+
+
+def _child_object(wait: WaitRow) -> dict[str, Any]:
+    """The child run that asks, and its step."""
+    asked = wait.details[CHILD]
+    return {"run": asked["run"], "playbook": asked["name"], "step": asked["step"]}
 
 
 def _lease_object(lease: Lease | None) -> dict[str, Any] | None:

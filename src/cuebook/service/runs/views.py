@@ -122,6 +122,8 @@ class RunView(msgspec.Struct, frozen=True):
     """The plans that models keep, one for each step that has one."""
     overrides: tuple[Override, ...] = ()
     """What was allowed in advance for this run, including what was revoked since."""
+    children: tuple[RunRow, ...] = ()
+    """The child runs that it has started, oldest first."""
 
 
 def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: Iterable[Entry]) -> RunView:

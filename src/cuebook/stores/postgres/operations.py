@@ -132,7 +132,7 @@ async def create(db: Connected, row: RunRow, text: str, batch: Batch) -> int:
 
 async def bring_in(db: Connected, copy: RunCopy) -> None:
     """Adds a run from another store."""
-    row = copy.row
+    row = msgspec.structs.replace(copy.row, driver="")
     batch = Batch(row.id, row.epoch, copy.records, steps=copy.steps, texts=copy.texts, checkpoints=copy.checkpoints)
     key = await create(db, row, copy.text, batch)
     error = None if row.error is None else _json(row.error).decode()

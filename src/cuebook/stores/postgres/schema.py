@@ -159,4 +159,9 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE cuebook_schema ADD COLUMN channel text NOT NULL
         DEFAULT 'cuebook_' || replace(gen_random_uuid()::text, '-', '');
     """,
+    # 5: child runs.
+    """
+    ALTER TABLE runs ADD COLUMN caller text COLLATE "C" NOT NULL DEFAULT '';   -- the run that started it and drives it
+    CREATE INDEX runs_by_caller ON runs (caller) WHERE caller <> '';
+    """,
 )

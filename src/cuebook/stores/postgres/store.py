@@ -55,7 +55,7 @@ _BEGUN = "(r.news OR r.driver <> '' OR r.status IN ('pending', 'running'))"
 """Exactly as in the index."""
 _OVERDUE = "r.key IN (SELECT w.run FROM waits w WHERE w.state = 'open' AND w.expires <= %s)"
 _NOT_OVER = (
-    f"(r.status NOT IN ({NAMES_OF_ENDED})"
+    f"r.caller = '' AND (r.status NOT IN ({NAMES_OF_ENDED})"
     " OR EXISTS (SELECT 1 FROM signals s WHERE s.run = r.key AND NOT s.taken AND s.kind = 'retry'))"
 )
 _WAIT = "body, state, answer, decider"
@@ -292,9 +292,10 @@ class PostgresStore:
         name: str | None = None,
         status: Sequence[str] = (),
         among: Collection[str] | None = None,
+        caller: str | None = None,
         limit: int | None = 100,
     ) -> list[RunRow]:
-        given = {"tenant": tenant, "owner": owner, "name": name}
+        given = {"tenant": tenant, "owner": owner, "name": name, "caller": caller}
         chosen = {column: value for column, value in given.items() if value is not None}
         conditions = [f"{column} = %s" for column in chosen]
         values: list[Any] = list(chosen.values())

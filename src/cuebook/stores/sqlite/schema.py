@@ -156,6 +156,11 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX slots_by_name ON slots (name);
     """,
+    # 6: child runs.
+    """
+    ALTER TABLE runs ADD COLUMN caller TEXT NOT NULL DEFAULT '';   -- the run that started it and drives it
+    CREATE INDEX runs_by_caller ON runs (caller) WHERE caller <> '';
+    """,
 )
 
 FOLDED_SINCE = 4

@@ -53,7 +53,7 @@ _BEGUN = "r.news = 1 OR r.driver <> '' OR r.status IN ('pending', 'running')"
 """Must match the index exactly, or SQLite does not use it."""
 _OVERDUE = "SELECT w.run FROM waits w WHERE w.state = 'open' AND w.expires <= ?"
 _NOT_OVER = (
-    f"(r.status NOT IN ({NAMES_OF_ENDED})"
+    f"r.caller = '' AND (r.status NOT IN ({NAMES_OF_ENDED})"
     " OR EXISTS (SELECT 1 FROM signals s WHERE s.run = r.key AND s.taken = 0 AND s.kind = 'retry'))"
 )
 
@@ -247,6 +247,7 @@ class SqliteStore:
         name: str | None = None,
         status: Sequence[str] = (),
         among: Collection[str] | None = None,
+        caller: str | None = None,
         limit: int | None = 100,
     ) -> list[RunRow]:
         chosen = [f"status IN ({','.join('?' * len(status))})"] if status else []
@@ -255,9 +256,21 @@ class SqliteStore:
         rows = self._all(
             f"SELECT {RUN} FROM runs WHERE (? IS NULL OR tenant = ?)"
             " AND (? IS NULL OR owner = ?) AND (? IS NULL OR name = ?)"
+            + ("" if caller is None else " AND caller = ?")
             + (f" AND ({' OR '.join(chosen)})" if chosen else "")
             + " ORDER BY created DESC, key DESC LIMIT ?",
-            (tenant, tenant, owner, owner, name, name, *status, *named, _ALL if limit is None else limit),
+            (
+                tenant,
+                tenant,
+                owner,
+                owner,
+                name,
+                name,
+                *(() if caller is None else (caller,)),
+                *status,
+                *named,
+                _ALL if limit is None else limit,
+            ),
         )
         return [run_row(row) for row in rows]
 

@@ -187,7 +187,7 @@ class Transaction:
 
     def bring_in(self, copy: RunCopy) -> None:
         """Adds a run of another store. A refusal comes before anything is written."""
-        row = copy.row
+        row = msgspec.structs.replace(copy.row, driver="")
         batch = Batch(row.id, row.epoch, copy.records, steps=copy.steps, texts=copy.texts, checkpoints=copy.checkpoints)
         self.create(row, copy.text, batch)
         self._new.pop(row.id, None)

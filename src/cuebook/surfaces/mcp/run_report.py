@@ -145,6 +145,7 @@ def _row_object(row: RunRow, playbook: str | None, caller: Caller) -> dict[str, 
         "started": row.created,
         "updated": row.updated,
         "parent_execution_id": row.parent or None,
+        **({"started_by_execution_id": row.caller} if row.caller else {}),
         "error": None if row.error is None else {"code": row.error.code, "message": brief(str(row.error))},
         "link": caller.link(row.id),
     }

@@ -19,6 +19,8 @@ from cuebook.kernel.outcomes import Source as Read
 from cuebook.kernel.tool_names import BUILT_IN, READING
 
 _FLAW = "flaw:"
+PLAYBOOK = "playbook:"
+"""Prefix of the skills that run another playbook as a child."""
 _OFFLINE = "SOURCE_OFFLINE_REQUIRES_FETCH"
 
 FILE_CODES = {"not_found": "SOURCE_FILE_NOT_FOUND", "outside_root": "SOURCE_FILE_OUTSIDE_ROOT"}
@@ -85,7 +87,8 @@ class Material:
         failures = yield from self._fetch(ReadSource(name) for name in sources)
         if failures:
             raise EffectFailed(_unreadable(failures, sources, places))
-        skills = dict.fromkeys(skill for node in self._workflow.nodes.values() for skill in node.skills)
+        named = (skill for node in self._workflow.nodes.values() for skill in node.skills)
+        skills = dict.fromkeys(skill for skill in named if not skill.startswith(PLAYBOOK))
         wanted = [f"skill:{skill}" for skill in skills]
         wanted += [f"tools:{tool}" for tool in tools if self._useful(tool)]
         failures = yield from self._fetch(ReadSource(name) for name in wanted)

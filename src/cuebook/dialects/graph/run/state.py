@@ -16,6 +16,7 @@ from cuebook.dialects.graph.run.scope import Kept, Scope
 from cuebook.dialects.graph.run.sources import Material
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Checkpoint
+from cuebook.kernel.fold.replay import PLAYBOOKS
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.run import WORKTREE
 
@@ -74,6 +75,8 @@ class Walk:
         self.offline = bool(options.get("offline"))
         self.worktree = str(options.get(WORKTREE) or "")
         """The name of the run's own worktree."""
+        self.playbooks: Mapping[str, Any] = options.get(PLAYBOOKS, {})
+        """What is known about the playbooks that the run may start."""
         self.fans = {} if self.strict else workflow.fans
         self.guards = {} if self.strict else {guard.edge: guard for guard in extras.guards}
         self.material = Material(workflow, inputs)

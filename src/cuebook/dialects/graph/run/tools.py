@@ -6,12 +6,15 @@ A node does not see tools that it may not use. The origin of a tool does not mat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from cuebook.dialects.graph.model import Node
-from cuebook.dialects.graph.run.sources import Material, Skill, call_of
+from cuebook.dialects.graph.run.children import playbook_spec, playbook_tool
+from cuebook.dialects.graph.run.sources import PLAYBOOK, Material, Skill, call_of
+from cuebook.kernel.conversation.calls import Agent
 from cuebook.kernel.conversation.subagents import TASK
 from cuebook.kernel.effects import CallTool, Program, ServerSpec, ToolSpec
 from cuebook.kernel.events import Warned
@@ -27,6 +30,8 @@ class Toolset(msgspec.Struct):
     instructions: list[tuple[str, str]] = []
     of_skills: int = 0
     """The number of tools that are not built in."""
+    playbooks: dict[str, Agent] = {}
+    """The tools that run other playbooks."""
     delegates: bool = False
     """Whether the model may give work to sub-agents."""
     warnings: list[Warned] = []
@@ -45,8 +50,10 @@ class Toolset(msgspec.Struct):
             self.warnings.append(Warned("tool_name", words))
 
 
-def toolset(material: Material, node: Node) -> Program[Toolset]:
-    """The tools of a node: built-in tools first, then the tools of its skills, in the node's order."""
+def toolset(material: Material, node: Node, playbooks: Mapping[str, Any] | None = None) -> Program[Toolset]:
+    """The tools of a node: built-in tools first, then the tools of its skills, in the node's order. `playbooks` describes
+    the playbooks that the run may start.
+    """
     tools = Toolset()
     kept = [spec for spec in material.built_in if not _is_disallowed(node, spec.name)]
     if [spec.name for spec in kept] == [PLAN] and not node.skills:
@@ -59,12 +66,18 @@ def toolset(material: Material, node: Node) -> Program[Toolset]:
         return tools
     found: list[tuple[ToolSpec, CallTool]] = []
     for name in node.skills:
-        found += yield from _of_skill(material, node, name, tools)
+        if not name.startswith(PLAYBOOK):
+            found += yield from _of_skill(material, node, name, tools)
     for spec, call in _filtered(node, found, tools):
         tools.add(node, spec, call)
+    for name in node.skills:
+        if name.startswith(PLAYBOOK):
+            spec = playbook_spec(name.removeprefix(PLAYBOOK), playbooks or {})
+            tools.specs = (*tools.specs, spec)
+            tools.playbooks[spec.name] = playbook_tool(name.removeprefix(PLAYBOOK))
     tools.of_skills = len(tools.specs) - own
-    skills = [material.skill(name) for name in node.skills]
-    if all(one is not None and not one.configured for one in skills):
+    skills = [material.skill(name) for name in node.skills if not name.startswith(PLAYBOOK)]
+    if skills and all(one is not None and not one.configured for one in skills):
         words = f"Node {node.id}: none of its skills are configured, so it has none of their tools."
         tools.warnings.append(Warned("no_skills", words))
     return tools

@@ -46,7 +46,7 @@ def visit(walk: Walk, node: Node, number: int) -> Program[Result]:
     extras = walk.extras(node)
     if extras.approval:
         yield AskApproval(approval=extras.approval)
-    tools = yield from toolset(walk.material, node)
+    tools = yield from toolset(walk.material, node, walk.playbooks)
     if number == 1:
         yield from tools.warnings
     trying = _attempts(walk, node, tools)
@@ -132,7 +132,7 @@ def _once(walk: Walk, node: Node, prompt: str, tools: Toolset) -> Program[Result
 
     most = node.max_turns or MAX_TURNS
     turns = Turns(most)
-    offered: dict[str, CallTool | Agent] = dict(tools.calls)
+    offered: dict[str, CallTool | Agent] = {**tools.calls, **tools.playbooks}
     if _delegates(walk, tools) and specs:
         shared = walk.version >= 3
         offered[TASK] = task_tool(ask, tools.calls, turns if shared else Turns(most), shared=shared)

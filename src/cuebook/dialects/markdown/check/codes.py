@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from cuebook.dialects.children import CODES as CHILD_CODES
 from cuebook.dialects.findings import Finding, Severity, log_of
 
 ERRORS = {
@@ -25,6 +26,7 @@ ERRORS = {
     "enum_options": "An enum input has no options, so no value is valid.",
     "prompt_path": "The path of a file prompt is outside the playbook's folder, so the step fails.",
     "internal_tool": "A step calls a tool that serves Cuebook itself, so the step fails.",
+    **{code.lower(): meaning for code, (_, meaning) in CHILD_CODES.items()},
     "tool_json": "The arguments of a tool are not valid JSON, so the step fails.",
 }
 

@@ -16,12 +16,12 @@ from cuebook.dialects.markdown.inputs import unknown
 from cuebook.dialects.markdown.model import ARTIFACT_TYPES, Book, Elicitation, Output, Step
 from cuebook.dialects.markdown.run.prompts import Piece, resolve
 from cuebook.dialects.markdown.run.scope import Scope, unresolved_warning
-from cuebook.dialects.markdown.run.tools import BadArguments, fill, result_text, tool_name
+from cuebook.dialects.markdown.run.tools import PLAYBOOK, BadArguments, fill, result_text, tool_name
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import AskHuman, AskModel, Breakpoint, CallTool, Inputs, Program
+from cuebook.kernel.effects import AskHuman, AskModel, Breakpoint, CallTool, Inputs, Program, RunPlaybook
 from cuebook.kernel.errors import with_fix
 from cuebook.kernel.events import ArtifactMade, Planned, StepFinished, StepStarted, Warned
-from cuebook.kernel.outcomes import Answer, EffectFailed, Failed, Reply, Resumed, ToolResult
+from cuebook.kernel.outcomes import Answer, EffectFailed, Failed, PlaybookResult, Reply, Resumed, ToolResult
 
 Around = tuple[Piece, ...]
 """The text outside a branch. It is inserted before the text of each sub-step that calls a model."""
@@ -112,6 +112,10 @@ def _call(scope: Scope, step: Step) -> Program[Text]:
         raise EffectFailed(Failed(error.code, words, error.fix)) from None
     for missing in filled.unresolved:
         yield unresolved_warning(step.label, missing)
+    if use.connection == PLAYBOOK:
+        done: PlaybookResult = yield RunPlaybook(use.tool, filled.arguments)
+        yield from scope.keep(step, done.text)
+        return done.text
     result: ToolResult = yield CallTool(name, filled.arguments)
     text = result_text(result)
     if result.is_error:

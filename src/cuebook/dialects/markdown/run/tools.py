@@ -18,6 +18,8 @@ from cuebook.dialects.markdown.run.placeholders import Placeholder, placeholders
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import ToolResult
 
+PLAYBOOK = "playbook"
+"""The connection that runs another playbook as a child."""
 BUILT_IN_CONNECTION = "builtin"
 OWN_CONNECTIONS = frozenset({"python", BUILT_IN_CONNECTION})
 """Connections that are not tool servers: configured Python functions and built-in tools."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cuebook.dialects.pipeline.model import (
+    Child,
     Condition,
     Constant,
     DomContains,
@@ -32,8 +33,11 @@ OF_THE_FORMAT = (
     "id", "name", "command", "stdin", "condition", "approval", "output", "llm", "postcondition", "rollback_hint",
 )  # fmt: skip
 ADDED = ("with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect", "network", "reads", "state", "input")
-_WITHOUT_COMMAND = ("input",)
+_WITHOUT_COMMAND = ("input", "playbook")
 """The fields that say what a step does, instead of a command."""
+CHILD = "playbook"
+OF_CHILDREN = ("with", "name", "condition", "approval", "output", "postcondition", "rollback_hint", "retry", "on_error")
+"""The other fields of a step that starts a playbook."""
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 ALL = ("cli", "http", "web", "mcp", "llm")
@@ -65,6 +69,8 @@ MOST_REPAIRS = 5
 def step(scope: Scope, value: Value, at: str) -> Step | None:
     """Parses a step. If it has no valid action, reports the problem and returns None."""
     shape = scope.shape
+    if value.kind == "map" and "playbook" in value.fields:
+        return _child(scope, value, at)
     fields = shape.closed(value, at, (*OF_THE_FORMAT, *ADDED), ("id",))
     if value.kind != "map":
         return None
@@ -102,6 +108,23 @@ def _question(scope: Scope, value: Value, at: str) -> Step | None:
     _belonging(scope.shape, value, "input", at)
     action = people.question(scope, fields["input"], f"{at}.input")
     return None if action is None else Step(scope.here, action, beyond=_beyond(fields), line=value.line, **read)
+
+
+def _child(scope: Scope, value: Value, at: str) -> Step | None:
+    """Parses a step that starts another playbook: `playbook` in place of `command`, and its inputs in `with`."""
+    shape = scope.shape
+    fields = shape.closed(value, at, ("id", "playbook", *OF_CHILDREN), ("id", "playbook"))
+    name = trimmed(shape, fields["playbook"], f"{at}.playbook")
+    if not name or not scope.fixed(name, fields["playbook"].line, f"{at}.playbook"):
+        return None
+    inputs = {}
+    for one, field, line in shape.named(fields["with"], f"{at}.with") if "with" in fields else ():
+        scope.name(one, line, f"{at}.with")
+        inputs[one] = scope.field(field, f"{at}.with.{one}", secrets=True)
+    read = _common(scope, fields, CHILD, at)
+    made = Step(scope.here, Child(name, inputs), beyond=(CHILD, *_beyond(fields)), line=value.line, **read)
+    _check_evidence(shape, made, at)
+    return made
 
 
 def namespace_of(value: Value) -> str:

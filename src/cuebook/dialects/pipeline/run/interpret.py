@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from cuebook.dialects.options import RUN_ID
-from cuebook.dialects.pipeline.model import Llm, Pipeline, Question, Step
+from cuebook.dialects.pipeline.model import Child, Llm, Pipeline, Question, Step
 from cuebook.dialects.pipeline.run import approvals
 from cuebook.dialects.pipeline.run.action import Given, acting, hint_of, unhanded
 from cuebook.dialects.pipeline.run.changes_requested import REQUESTED
+from cuebook.dialects.pipeline.run.children import running
 from cuebook.dialects.pipeline.run.llm import asking
 from cuebook.dialects.pipeline.run.memory import kept, recalled
 from cuebook.dialects.pipeline.run.outputs import broken_off, evidence, read, violated, violations
@@ -165,6 +166,8 @@ def _attempt(progress: Progress, step: Step, given: Given, number: int) -> Progr
         return (yield from asked(step, step.action, scope))
     if isinstance(step.action, Llm):
         result = yield from asking(step, step.action, scope, given, shown, question, rule)
+    elif isinstance(step.action, Child):
+        result = yield from running(step, step.action, scope, shown, question, rule)
     else:
         try:
             effect = acting(step, scope, given, shown, question, rule)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cuebook.dialects.pipeline.model import Http, Llm, Mcp, Retry, Step, Web
+from cuebook.dialects.pipeline.model import Child, Http, Llm, Mcp, Retry, Step, Web
 from cuebook.dialects.pipeline.run.outputs import VIOLATED
 from cuebook.dialects.pipeline.run.postconditions import FAILED, UNSEEN
 from cuebook.dialects.pipeline.run.results import ENDING, Facts, Result
@@ -56,11 +56,13 @@ def may_have_happened(step: Step, failed: Failed, facts: Facts) -> bool:
     """Whether the effect happened, or may have happened wholly or in part despite the failure. A command that was
     killed is known to have stopped. An action that succeeded is not repeated only because its output is wrong.
     """
-    if step.reads_only:
+    if step.reads_only and not isinstance(step.action, Child):
         return False
     match step.action:
         case Llm():
             return facts.acted
+        case Child():  # what it has done would be done again
+            return True
         case _ if failed.code in (VIOLATED, FAILED):
             return facts.status is None or facts.status < 400
         case Http():

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from cuebook.dialects.children import CODES as CHILDREN
 from cuebook.dialects.findings import Codes, Finding, InvalidPlaybook, Problem, Severity, log_of
 from cuebook.dialects.program.check.listing import CODES as LINTED
 from cuebook.dialects.program.check.listing import lint
@@ -54,6 +55,7 @@ WARNINGS = {
 }
 
 CODES: Codes = {
+    **CHILDREN,
     **{code: ("error", text) for code, text in ERRORS.items()},
     **{code: ("warning", text) for code, text in WARNINGS.items()},
     **LINTED,

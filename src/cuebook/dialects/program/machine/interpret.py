@@ -30,7 +30,7 @@ from cuebook.dialects.program.machine.decide import (
 )
 from cuebook.dialects.program.machine.frames import Error, Frame, QueuedCall, is_private
 from cuebook.dialects.program.machine.machine import Machine
-from cuebook.dialects.program.machine.remote_agents import list_playbooks
+from cuebook.dialects.program.machine.remote_agents import list_playbooks, local_playbooks
 from cuebook.dialects.program.machine.turns import ask, auto_summary, enqueue, flush, model_of
 from cuebook.dialects.program.model import ListingLine, Playbook, ProgramText
 from cuebook.dialects.program.reply.items import Call
@@ -40,6 +40,7 @@ from cuebook.dialects.program.verify.scope import BUILT_IN
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import AskModel, Now, Program, RunPython
 from cuebook.kernel.events import ArtifactMade, Noted, Planned, Warned
+from cuebook.kernel.fold.replay import PLAYBOOKS
 from cuebook.kernel.outcomes import Called, EffectFailed, Failed, Moment, Reply, Returned
 
 _TELLS_TIME = re.compile(r"\b(?:time|datetime|date)\b")
@@ -54,7 +55,7 @@ def interpret(
             yield Planned(program.plan)
         for problem in program.warnings:
             yield Warned("playbook", f"Line {problem.line}: {problem.message}" if problem.line else problem.message)
-        yield from _list_remote_playbooks(machine)
+        yield from _list_remote_playbooks(machine, options.get(PLAYBOOKS, {}))
         machine.todo = _first_calls(machine, inputs, options)
     else:
         machine.restore(*state)
@@ -66,10 +67,13 @@ def interpret(
     return (yield from _end(machine))
 
 
-def _list_remote_playbooks(machine: Machine) -> Program[None]:
+def _list_remote_playbooks(machine: Machine, local: Mapping[str, Any]) -> Program[None]:
     """Ask remote agents for their playbooks. An agent that does not answer causes an error only when it is called."""
     for agent in tuple(machine.program.agents.values()):
         if agent.remote is None:
+            continue
+        if agent.remote.type == "playbook":
+            machine.catalogue.learn(agent.name, local_playbooks(agent.remote, local))
             continue
         found: list[Playbook] | Failed = yield from attempt(list_playbooks(agent, agent.remote))
         if isinstance(found, Failed):

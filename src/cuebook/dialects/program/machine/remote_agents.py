@@ -5,6 +5,7 @@ An agent is a tool server, whose tools are called as playbooks, or another Cuebo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -13,8 +14,9 @@ from cuebook.dialects.program.catalogue import tool_of
 from cuebook.dialects.program.machine.remote_executions import EXECUTE, KEY, execute, playbooks_of
 from cuebook.dialects.program.model import Agent, Playbook, Remote
 from cuebook.dialects.program.parse.remotes import CARRIED
-from cuebook.kernel.effects import CallTool, Program, ReadSource, ServerSpec
-from cuebook.kernel.outcomes import EffectFailed, Failed, Source, ToolResult
+from cuebook.dialects.program.parse.signatures import name_of
+from cuebook.kernel.effects import CallTool, Program, ReadSource, RunPlaybook, ServerSpec
+from cuebook.kernel.outcomes import EffectFailed, Failed, PlaybookResult, Source, ToolResult
 
 
 class RemoteAgent(msgspec.Struct, frozen=True):
@@ -58,7 +60,40 @@ def list_playbooks(agent: Agent, remote: Remote) -> Program[list[Playbook]]:
 
 def call_remote(agent: Agent, remote: Remote, playbook: Playbook, given: dict[str, Any]) -> Program[Any]:
     """Call a playbook of an agent and return its result. Raise `EffectFailed` if it fails."""
+    if remote.type == "playbook":
+        return (yield from _run_child(str(playbook.metadata[CHILD]), given))
     remote_agent = RemoteAgent(agent.name, remote)
     if remote.type == "mcp":
         return (yield from remote_agent.tool(playbook.name, given))
     return (yield from execute(remote_agent, playbook, given))
+
+
+CHILD = "child"
+"""Key in the metadata of a playbook that runs as a child: the name that its author wrote."""
+
+
+def local_playbooks(remote: Remote, playbooks: Mapping[str, Any]) -> list[Playbook]:
+    """The playbooks of an agent that run as children. `playbooks` describes those that the run may start."""
+    found: dict[str, Playbook] = {}
+    for name in remote.playbooks:
+        about = playbooks.get(name, {})
+        made = tool_of({"name": name_of(_stem(name)), "parameters": about.get("inputs")}, "")
+        words = str(about.get("description") or about.get("title") or "")
+        found.setdefault(
+            made.name, msgspec.structs.replace(made, description=words, metadata={"public": True, CHILD: name})
+        )
+    return list(found.values())
+
+
+def _stem(name: str) -> str:
+    return name.rpartition("/")[2].partition(".")[0]
+
+
+def _run_child(name: str, given: dict[str, Any]) -> Program[Any]:
+    done: PlaybookResult = yield RunPlaybook(name, given)
+    if done.type != "json":
+        return str(done.text)
+    try:
+        return msgspec.json.decode(str(done.text))
+    except msgspec.DecodeError:
+        return str(done.text)

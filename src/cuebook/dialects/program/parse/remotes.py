@@ -19,7 +19,9 @@ from cuebook.kernel.effects import SecretUse
 
 CARRIED = ("stdio", "streamable-http")
 TRANSPORTS = (*CARRIED, "sse", "websocket", "memory")
-_TYPES: dict[str, Literal["mcp", "cuebook"]] = {"mcp": "mcp", "cuebook": "cuebook", "playbooks": "cuebook"}
+_TYPES: dict[str, Literal["mcp", "cuebook", "playbook"]] = {
+    **{"mcp": "mcp", "cuebook": "cuebook", "playbooks": "cuebook", "playbook": "playbook"}
+}
 _SECONDS = {"mcp": 30.0, "cuebook": 600.0}
 """The default timeout of one call. A playbook takes longer than a tool."""
 _AUTH: dict[str, tuple[str, str]] = {
@@ -59,6 +61,8 @@ def remote_of(
     if type is None:
         wrong("type", f"Unknown type of remote agent '{given['type']}'.", meant(str(given["type"]), _TYPES))
         return None
+    if type == "playbook":
+        return _local(given, wrong)
     command = _command(given, wrong)
     url = given.get("url") or ""
     if not isinstance(url, str) or not (url or command):
@@ -71,6 +75,20 @@ def remote_of(
         warnings.append(Problem(words, _line_of("transport", parts, line), f"Use {_or(CARRIED)}.", "REMOTE"))
     timeout = _timeout(given, _SECONDS[type], wrong)
     return Remote(type, url, command, transport, timeout, _auth(given, url, wrong))
+
+
+def _local(given: Mapping[str, Any], wrong: Wrong) -> Remote | None:
+    """An agent whose playbooks are files or stored playbooks on this machine."""
+    named = given.get("playbooks", given.get("playbook"))
+    names = [named] if isinstance(named, str) else named
+    if not isinstance(names, list) or not names or not all(isinstance(one, str) and one.strip() for one in names):
+        wrong("playbooks", "A remote agent of the type 'playbook' names no playbooks.", "Write playbooks: [NAME].")
+        return None
+    surplus = [one for one in given if one not in ("type", "playbook", "playbooks")]
+    if surplus:
+        wrong(surplus[0], f"'{surplus[0]}' does not apply to the type 'playbook'.", "Remove it.")
+        return None
+    return Remote("playbook", playbooks=tuple(one.strip() for one in names))
 
 
 def _line_of(field: str, parts: Sequence[Part], line: int) -> int:

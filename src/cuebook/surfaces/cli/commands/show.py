@@ -203,6 +203,8 @@ def _in_words(view: RunView, title: str, program: Conversation | None, *, interr
     parts = [f"{title}\n{row.name}, started {display.moment(row.created)}"]
     if row.parent:
         parts.append(f"forked from run {row.parent}")
+    if row.caller:
+        parts.append(f"started by run {row.caller}, which drives it and lists its questions")
     if view.notes.get(""):
         parts.append("\n".join(view.notes[""]))
     if program is not None:
@@ -214,6 +216,9 @@ def _in_words(view: RunView, title: str, program: Conversation | None, *, interr
     else:
         parts += _steps_in_words(view)
         closing = views.summary(view)
+    if view.children:
+        started = [f"  {one.id}  {one.name}, {display.status_of(one)}" for one in view.children]
+        parts.append("\n".join(["started these runs:", *started]))
     if view.overrides:
         listed = [f"  {one.id}  {display.override_words(one)}" for one in view.overrides]
         how = [] if all(one.revoked for one in view.overrides) else ["  `cuebook policy revoke ID` ends one of them"]

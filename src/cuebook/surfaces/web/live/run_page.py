@@ -16,6 +16,7 @@ from cuebook.dialects import registry
 from cuebook.kernel.events import (
     ENDED,
     STATUS_OF_WAIT,
+    WAITING,
     ArtifactMade,
     CancelRequested,
     Forked,
@@ -144,7 +145,7 @@ class Picture:
         """The status on the page: a run is waiting as soon as none of its steps is working."""
         if self.interrupted:
             return INTERRUPTED
-        if self.ended:
+        if self.ended or (self.row.caller and self.row.status in WAITING):  # its parent lists what it waits for
             return self.row.status
         busy = any(card.row.status in BUSY and not self._holds_wait(card) for card in self.order)
         kinds = {wait.kind for wait in self.waits.values()}
@@ -359,7 +360,7 @@ class Picture:
                 self._note(entry, event, card, changes)
             case ArtifactMade():
                 self.artifact = event
-            case WaitOpened() if event.kind not in _NOT_FOR_PEOPLE:
+            case WaitOpened() if event.kind not in _NOT_FOR_PEOPLE and not self.row.caller:
                 changes.opened = self._open(entry, event, card)
             case WaitClosed():
                 changes.closed = self._close(event, card)

@@ -219,6 +219,7 @@ async def run(request: Request, site: Site, who: Principal) -> Response:
         left=await interrupted(site, others, who),
         models=models,
         elsewhere="" if seen.run.ended else await site.worker.other_workspace(row.id),
+        children=await site.service.children(row.id, who),
     )
 
 
