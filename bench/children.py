@@ -26,7 +26,7 @@ from cuebook.kernel.run import RunRow, Settings
 from cuebook.stores.sqlite import SqliteStore, group_commit
 
 CHILDREN = 200
-MOST = 3.0
+MOST = 3
 """The most that a child may add, in raw commits."""
 
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.children import MOST as MOST_COMMITS
+from bench.children import added
 from bench.first_request import MOST_MODULES, MOST_SECONDS, first_request
 from bench.floor import raw_commits
 from bench.markdown import MOST, TEXTS, compared
@@ -31,7 +33,19 @@ STEPS = {10: 3.0, 100: 1.3, 1000: 1.3}
 """Steps of one run alone, with the most that a step may cost, in raw commits."""
 RUNS, RUN_STEPS = 500, 10
 WAITING = 10_000
-PARTS = ("starting", "gated", "markdown", "programs", "agents", "alone", "together", "waiting", "postgres", "dispatch")
+PARTS = (
+    "starting",
+    "gated",
+    "markdown",
+    "programs",
+    "agents",
+    "children",
+    "alone",
+    "together",
+    "waiting",
+    "postgres",
+    "dispatch",
+)
 SHARED_RUNS = 200
 LOADED_RUNS = 80
 """Four times as many as one worker drives at a time."""
@@ -189,6 +203,15 @@ def agents(table: Table, folder: Path, rounds: int) -> None:
     table.rows += json.loads(done.stdout.splitlines()[-1])
 
 
+def children(table: Table, folder: Path, rounds: int) -> None:
+    """What a child run adds to its steps."""
+    _say("child runs ...")
+    found = [added(folder) for _ in range(rounds)]
+    commits = found[-1][1]
+    table.add("commits that a child run adds", commits, "", f"at most {MOST_COMMITS}", commits < MOST_COMMITS + 0.1)
+    table.add("its time", median(one[0] for one in found), "raw commits")
+
+
 def starting(table: Table, rounds: int) -> None:
     _say("starting ...")
     for what, command, most in (
@@ -287,6 +310,8 @@ def main() -> None:
             programs(table, chosen.rounds)
         if chosen.only in (None, "agents"):
             agents(table, folder, chosen.rounds)
+        if chosen.only in (None, "children"):
+            children(table, folder, chosen.rounds)
         if chosen.only in (None, "alone"):
             alone(table, folder, chosen.rounds, peers)
         if chosen.only in (None, "together"):

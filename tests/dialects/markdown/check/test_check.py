@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
+from cuebook.dialects.children import CODES as CHILDREN
 from cuebook.dialects.markdown.check import CODES, Finding, check, sarif
 from cuebook.dialects.markdown.parse import parse
 from tests.dialects.markdown.strategies import TEXTS
@@ -456,7 +457,8 @@ def test_a_placeholder_in_a_condition() -> None:
 
 def test_every_code_is_tested() -> None:
     here = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
-    assert [code for code in CODES if f'"{code}"' not in here] == []
+    others = {code.lower() for code in CHILDREN}  # tested in all dialects together
+    assert [code for code in CODES if code not in others and f'"{code}"' not in here] == []
 
 
 def test_findings_as_sarif() -> None:
