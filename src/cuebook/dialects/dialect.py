@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -18,6 +18,7 @@ from cuebook.dialects.findings import Codes, Finding, InvalidPlaybook, Problem
 from cuebook.dialects.options import Option
 from cuebook.dialects.presentation.notes import Note, kernel_note
 from cuebook.dialects.presentation.projection import Projection, seen
+from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import AskModel, Program, QuestionType, SecretNeed
 from cuebook.kernel.errors import BadInput, CuebookError, NotFound
 from cuebook.kernel.events import Performed, PlannedStep, ValueSet
@@ -76,6 +77,26 @@ class Demand(msgspec.Struct, frozen=True):
     seconds: float | None = None
     output: int | None = None
     line: int | None = None
+
+
+class EditableSteps(msgspec.Struct, frozen=True):
+    """The steps of a playbook, for comparing two versions of it."""
+
+    digests: dict[str, str] = {}
+    """What each step says, by label: two versions with the same digest do the same there."""
+    order: tuple[str, ...] = ()
+    """The labels in the order in which they run, if the text fixes it; otherwise the first one, if that is fixed."""
+
+
+def said_by(*parts: Any) -> str:
+    """A digest of parts of a document, without their positions in the text."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: plain(one) for name, one in value.items() if name not in ("line", "lines", "python_lines")}
+        return [plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+    return digest_of(msgspec.json.encode(plain(msgspec.to_builtins(parts, enc_hook=str)), order="sorted").decode())
 
 
 class Named(Protocol):
@@ -273,6 +294,8 @@ class Dialect(ABC):
     """Whether its playbooks are already YAML or JSON, so that `parse` and `convert` have nothing to add."""
     converts: ClassVar[bool] = False
     """Whether its playbooks can be converted to JSON and back. See `to_json` and `from_json`."""
+    continues_at_entries: ClassVar[bool] = False
+    """Whether a run continues with a changed text only where a frame begins. See `entry_before`."""
     debugging: ClassVar[bool] = False
     """Whether its runs can be stopped and inspected at any step. No dialect supports this yet."""
 
@@ -566,6 +589,17 @@ class Dialect(ABC):
         kept = {name: value for name, value in changes.items() if name in declared}
         accepted = self.accept(document, {**inputs, **kept})
         return {name: accepted[name] if name in kept else value for name, value in changes.items()}
+
+    def editable(self, document: Any) -> EditableSteps:
+        """Its steps, for continuing a run with a changed text."""
+        order = tuple(step.label for step in document.plan)
+        return EditableSteps({step.label: said_by(step) for step in document.every_step}, order)
+
+    def entry_before(self, document: Any, labels: Sequence[str], at: int) -> int:
+        """Where a run can continue with a changed text, if `continues_at_entries`: the visit at which the frame of this visit
+        began. `labels` are the visits.
+        """
+        return at
 
     def broken_promise(self, document: Any, label: str, outcome: AnyOutcome) -> str:
         """How an outcome violates its step's contract, as a clause; empty if it does not."""

@@ -184,6 +184,17 @@ class RunStarted(Beginning, frozen=True):
     """These playbooks and those that they start in turn, by digest."""
 
 
+class TextEdit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A changed playbook, with which a fork continues its parent."""
+
+    playbook: str
+    """The digest of its source."""
+    inputs: dict[str, Any] = {}
+    plan: tuple[PlannedStep, ...] = ()
+    uses: dict[str, str] = {}
+    pinned: dict[str, PinnedPlaybook] = {}
+
+
 class Forked(Beginning, frozen=True):
     """The first record of a fork: everything before it is the parent's."""
 
@@ -194,6 +205,8 @@ class Forked(Beginning, frozen=True):
     visit: int
     values: dict[str, Any] = {}
     settings: dict[str, Any] = {}
+    edit: TextEdit | None = None
+    """The changed text that it continues with, if it supersedes its parent."""
 
 
 class Driven(Event, frozen=True):

@@ -219,6 +219,10 @@ class PlaybookResult(Outcome, frozen=True):
     """What it used since its last report to its parent, by the names of `Totals`."""
 
 
+SUPERSEDED_RUN = "superseded_run"
+"""The failure of a run that another run continues with a changed text."""
+
+
 CHILD_FAILED = "child_failed"
 """The failure of a child run. Its details name the run and its own failure."""
 CHILD, USED = "child", "used"

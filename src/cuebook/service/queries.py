@@ -150,6 +150,11 @@ class Queries(Administration):
         who.require("viewer", "view runs")
         return await self._store.runs(tenant=who.tenant, name=name, status=status, among=among, caller="", limit=limit)
 
+    async def superseded_by(self, row: RunRow) -> str:
+        """The run that continues this one with a changed text; empty if there is none."""
+        forks = await self._store.runs(tenant=row.tenant, parent=row.id, limit=None)
+        return next((one.id for one in forks if one.playbook != row.playbook), "")
+
     async def children(self, run: str, who: Principal = Principal()) -> list[RunRow]:
         """The child runs that a run has started, oldest first."""
         row = await self.get(run, who)

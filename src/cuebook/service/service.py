@@ -19,6 +19,7 @@ import msgspec
 from cuebook.config.settings import Rate
 from cuebook.dialects.children import Find, Pins, pins_of
 from cuebook.dialects.dialect import Document
+from cuebook.dialects.findings import InvalidPlaybook
 from cuebook.dialects.playbook import Accepted, Playbook
 from cuebook.formats.forms import filled_in
 from cuebook.gate.limits import Ceilings
@@ -44,9 +45,9 @@ from cuebook.kernel.errors import (
     RunExists,
     WaitClosed,
 )
-from cuebook.kernel.events import ENDED, PAUSES, WAITING, Moved, RunStarted
+from cuebook.kernel.events import ENDED, PAUSES, WAITING, Moved, RunStarted, TextEdit
 from cuebook.kernel.journal import without_void
-from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.outcomes import SUPERSEDED_RUN, Failed
 from cuebook.kernel.ports import Gate, KeptRecord, Performer, Redactor, Store
 from cuebook.kernel.run import WORKTREE, RunRow, Settings, Signal, WaitRow
 from cuebook.kernel.votes import rule_of
@@ -71,6 +72,7 @@ from cuebook.service.lasting_approvals import Lasts, lasting
 from cuebook.service.queries import Queries
 from cuebook.service.run_secrets import Handles, declared_by, named_in
 from cuebook.service.runs.children import check_not_child, child_start, no_children
+from cuebook.service.runs.edits import EditPlan, plan_of
 from cuebook.service.runs.views import RunView
 from cuebook.service.start import (
     check_limits,
@@ -297,6 +299,68 @@ class Service(Queries):
             await self._engine.fork(row, begin, changed, checked_settings(settings))
         await self._dispatch(row)
         return row
+
+    async def edit_plan(self, run: str, playbook: Playbook, who: Principal = Principal()) -> EditPlan:
+        """What becomes of each step if a run continues with a changed text. Changes nothing."""
+        return (await self._edited(run, playbook, who))[1]
+
+    async def continue_with(
+        self, run: str, playbook: Playbook, who: Principal = Principal(), *, plan: str = ""
+    ) -> RunRow:
+        """Continues a failed, paused or waiting run with a changed text, in a new run that supersedes it.
+
+        `plan` is the id of the plan that was shown; if the run or the text has changed since, nothing happens.
+        """
+        who.require("runner", "continue runs")
+        parent, found = await self._edited(run, playbook, who)
+        if plan and plan != found.id:
+            raise Conflict(f"Run {parent.id} has changed since the plan was made.", fix="Look at the new plan first.")
+        dialect, document = playbook.dialect, playbook.document
+        first, current = await self.settings(parent.id, who)
+        settings = msgspec.structs.replace(current, options=first.options)
+        unfit = dialect.unfit(document, settings.options)
+        if unfit:
+            raise InvalidPlaybook(playbook.name, unfit)
+        check_limits(dialect, document, playbook.name, self.ceilings)
+        check_postconditions(dialect, document, playbook.name, await self.policy(who))
+        view = await self.view(parent.id, who)
+        declared = {one.name for one in playbook.inputs}
+        given = {name: one for name, one in view.inputs.items() if name in declared or dialect.takes(document, name)}
+        inputs = playbook.accept(given, settings.options).values
+        self._check_secrets(inputs, "input", "continued", text=playbook.text, name=playbook.name)
+        pins = await self._pins(playbook, settings)
+        row = self._row(parent.dialect, parent.interpreter, playbook.digest, playbook.name or parent.name, who)
+        row.parent = parent.id
+        kept = {one.step for one in found.verdicts if one.verdict == "kept"}
+        paused = {wait.prompt for wait in view.waits if wait.kind == "breakpoint"}
+        passed = {one for one in settings.breakpoints if one in kept and f"Paused after step {one}." in paused}
+        changed = {"breakpoints": tuple(one for one in settings.breakpoints if one not in passed)} if passed else {}
+        edit = TextEdit(playbook.digest, inputs, playbook.steps, pins.uses, pins.pinned)
+        async with self._within_rate(who):
+            await self._engine.supersede(row, found.point, changed, edit, playbook.text)
+        await self._dispatch(row)
+        return row
+
+    async def _edited(self, run: str, playbook: Playbook, who: Principal) -> tuple[RunRow, EditPlan]:
+        """The run and the plan. Raises `Refused` if the run cannot be continued with another text."""
+        who.require("viewer", "view runs")
+        row = await self.get(run, who)
+        check_not_child(row, "edited")
+        old = await self.playbook_of(row)
+        if old is None:
+            raise Refused(f"Run {row.id} belongs to a Python program, which is edited as such.")
+        if row.status == "completed":
+            raise Refused(f"Run {row.id} is completed: there is nothing to continue.", fix="Start a new run.")
+        if await self._store.alive(row.id):
+            raise Busy(f"Run {row.id} is being driven.", fix="Wait until it waits or ends, or cancel it.")
+        below = await self._store.runs(caller=row.id, limit=None)
+        if row.status not in ENDED and any(one.status not in ENDED for one in below):
+            fix = f"`cuebook cancel {row.id}` ends both; then continue it with the text."
+            raise Refused(f"Run {row.id} waits for a child run, which has a text of its own.", fix=fix)
+        if old.digest == playbook.digest:
+            raise Refused("The text is the same; nothing was changed.", fix=f"`cuebook resume {row.id}` continues it.")
+        entries = without_void([entry async for entry in self._engine.entries(row.id)])
+        return row, plan_of(row, old, playbook, await self._store.steps(row.id), entries)
 
     # --- driving ---
 
@@ -536,6 +600,9 @@ class Service(Queries):
         who.require("runner", "retry runs")
         row = await self.get(run, who)
         check_not_child(row, "retried")
+        later = await self.superseded_by(row)
+        if later:
+            raise Refused(f"Run {row.id} is continued by run {later}, with a changed text.", fix=self._next(row, later))
         await self._signal(Signal(row.id, "retry", {"whole_step": whole_step}, who.name))
         return row
 
@@ -720,7 +787,9 @@ class Service(Queries):
         await self._store.signal(self._engine.redactor.value(signal))
         await self.wake(signal.run, ending=signal.kind == "cancel")
 
-    def _next(self, row: RunRow) -> str:
+    def _next(self, row: RunRow, later: str = "") -> str:
+        if later or row.reason == SUPERSEDED_RUN:
+            return f"`cuebook show {later or row.id}` shows it."
         return {
             "completed": f"`cuebook restart {row.id} STEP` repeats a step and all later steps in a new run.",
             "failed": f"`cuebook retry {row.id}` continues where it failed.",

@@ -81,14 +81,18 @@ class MemoryStore:
     async def ask_for_text(self, run: str) -> None:
         """No other process shares it."""
 
-    async def create(self, row: RunRow, text: str, batch: Batch) -> None:
+    async def create(self, row: RunRow, text: str, batch: Batch, ending: Batch | None = None) -> None:
         if row.id in self._runs:
             raise run_exists(row.id)
+        if ending is not None and self._run(ending.run).row.epoch != ending.epoch:
+            raise fenced(ending.run)
         if row.parent:
             self._run(row.parent)
         self._playbooks.setdefault(row.playbook, text)
         run = self._runs[row.id] = _Run(copy.deepcopy(row))
         self._put(run, batch)
+        if ending is not None:
+            await self.release(ending, unless_news=False)
 
     async def claim(self, run: str, driver: str, now: float) -> Claim:
         held = self._run(run)
@@ -338,6 +342,7 @@ class MemoryStore:
         status: Sequence[str] = (),
         among: Collection[str] | None = None,
         caller: str | None = None,
+        parent: str | None = None,
         limit: int | None = 100,
     ) -> list[RunRow]:
         found = [
@@ -347,6 +352,7 @@ class MemoryStore:
             and owner in (None, run.row.owner)
             and name in (None, run.row.name)
             and caller in (None, run.row.caller)
+            and parent in (None, run.row.parent)
             and ((not status and among is None) or run.row.status in status or run.row.id in (among or ()))
         ]
         return copy.deepcopy(sorted(found, key=lambda row: row.created, reverse=True)[:limit])

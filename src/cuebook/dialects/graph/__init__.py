@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from os.path import splitext
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cuebook.dialects.dialect import Dialect, Named, Surroundings
+from cuebook.dialects.dialect import Dialect, EditableSteps, Named, Surroundings, said_by
 from cuebook.dialects.findings import Codes, Finding, Problem
 from cuebook.dialects.options import Option
 from cuebook.dialects.presentation.notes import Note
@@ -79,6 +79,15 @@ class Graph(Dialect):
         from cuebook.dialects.graph.check import CODES
 
         return CODES
+
+    def editable(self, document: Workflow) -> EditableSteps:
+        digests = {
+            node.id: said_by(
+                node, document.out_edges.get(node.id, ()), [document.skills.get(one) for one in node.skills]
+            )
+            for node in document.nodes.values()
+        }
+        return EditableSteps(digests, (document.entry,))
 
     def children(self, document: Workflow) -> tuple[ChildUse, ...]:
         from cuebook.dialects.children import ChildUse

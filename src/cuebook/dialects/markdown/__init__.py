@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from cuebook.dialects.dialect import Dialect, OutlinedStep, Question, Surroundings
+from cuebook.dialects.dialect import Dialect, EditableSteps, OutlinedStep, Question, Surroundings, said_by
 from cuebook.dialects.findings import Codes, Finding, InvalidPlaybook, Problem
 from cuebook.dialects.markdown.check import CODES, check
 from cuebook.dialects.markdown.inputs import accept
@@ -86,6 +86,13 @@ class Markdown(Dialect):
         problems = self.child_problems(book, text, name, around)
         findings += [Finding(one.code.lower(), "error", one.message, one.line, fix=one.fix) for one in problems]
         return sorted(findings, key=lambda finding: (finding.line or 0, finding.column or 0, finding.code))
+
+    def editable(self, document: Book) -> EditableSteps:
+        digests = {}
+        for step in document.walk():
+            conditions = [branch.condition for branch in step.branches]
+            digests[step.label] = said_by(msgspec.structs.replace(step, branches=()), conditions)
+        return EditableSteps(digests, tuple(step.label for step in document.steps))
 
     def children(self, document: Book) -> tuple[ChildUse, ...]:
         from cuebook.dialects.markdown.run.children import children

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from os.path import splitext
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cuebook.dialects.dialect import Demand, Dialect, Named, OutlinedStep, Surroundings
+from cuebook.dialects.dialect import Demand, Dialect, EditableSteps, Named, OutlinedStep, Surroundings, said_by
 from cuebook.dialects.findings import Codes, Finding, Problem
 from cuebook.dialects.options import Option
 from cuebook.dialects.presentation.notes import Note
@@ -134,6 +134,9 @@ class Pipelines(Dialect):
         from cuebook.dialects.presentation.preview import ready
 
         return ready(preview(document, given, settings))
+
+    def editable(self, document: Pipeline) -> EditableSteps:
+        return EditableSteps({step.id: said_by(step) for step in document.steps}, tuple(s.id for s in document.steps))
 
     def children(self, document: Pipeline) -> tuple[ChildUse, ...]:
         return document.children

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os.path import splitext
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cuebook.dialects.dialect import Dialect, OutlinedStep, Question, Surroundings
+from cuebook.dialects.dialect import Dialect, EditableSteps, OutlinedStep, Question, Surroundings, said_by
 from cuebook.dialects.findings import Codes, Finding, Problem
 from cuebook.dialects.options import Option
 from cuebook.dialects.presentation.projection import Projection
@@ -61,6 +61,7 @@ class Program(Dialect):
         "program": "Programs: playbooks in plain words that a model executes line by line"
     }
     talks = True
+    continues_at_entries = True
     typed_inputs = True
     watches: ClassVar[Mapping[str, Callable[..., WatchFunction]]] = {"program": _watch}
     options = (CALL, ALWAYS_ASK, MAX_LINES, MAX_TURNS)
@@ -88,6 +89,24 @@ class Program(Dialect):
             return findings
         problems = self.child_problems(self.parse(self.whole(text, name, around.read), name), text, name, around)
         return [*findings, *(Finding(one.code, "error", one.message, one.line, fix=one.fix) for one in problems)]
+
+    def editable(self, document: ProgramText) -> EditableSteps:
+        """A playbook is continued as a whole, so all its lines have the digest of the playbook."""
+        digests = {
+            planned.label: said_by(playbook, agent.python, agent.remote)
+            for agent in document.agents.values()
+            for playbook in agent.playbooks.values()
+            for planned in playbook.planned()
+        }
+        return EditableSteps(digests)
+
+    def entry_before(self, document: ProgramText, labels: Sequence[str], at: int) -> int:
+        """The entry of the frame: the last visit to the first line of the same playbook."""
+        playbook = self.step_group(labels[at])
+        every = (one for agent in document.agents.values() for one in agent.playbooks.values())
+        lines = [planned.label for one in every if one.name == playbook for planned in one.planned()]
+        first = lines[0] if lines else labels[at]
+        return next((number for number in range(at, -1, -1) if labels[number] == first), at)
 
     def children(self, document: ProgramText) -> tuple[ChildUse, ...]:
         from cuebook.dialects.children import ChildUse

@@ -25,11 +25,22 @@ from cuebook.kernel.engine.driver import Driver, StartedBy
 from cuebook.kernel.engine.journal_writer import JournalWriter
 from cuebook.kernel.engine.slots import DriverSlots
 from cuebook.kernel.errors import Busy, CuebookError, NotFound, Refused, RunExists, TooNew
-from cuebook.kernel.events import Forked, Moved, PinnedPlaybook, RunStarted, TextChunk, TextReset
+from cuebook.kernel.events import (
+    ENDED,
+    Forked,
+    Moved,
+    PinnedPlaybook,
+    RunFinished,
+    RunStarted,
+    TextChunk,
+    TextEdit,
+    TextReset,
+)
 from cuebook.kernel.fold.state import RunState
 from cuebook.kernel.journal import (
     GENESIS,
     PURGED,
+    ROOT,
     Codec,
     Entry,
     Key,
@@ -40,7 +51,7 @@ from cuebook.kernel.journal import (
     verify,
     without_void,
 )
-from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.outcomes import SUPERSEDED_RUN, Failed
 from cuebook.kernel.ports import (
     Batch,
     Claim,
@@ -222,8 +233,19 @@ class Engine:
             head=(first.seq, first.chain),
         )
 
-    async def fork(self, row: RunRow, step: StepRow, values: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        """Creates a run that shares the parent's records before a step visit; `row.parent` is the parent's id."""
+    async def fork(
+        self,
+        row: RunRow,
+        step: StepRow,
+        values: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        edit: TextEdit | None = None,
+        text: str = "",
+        ending: Batch | None = None,
+    ) -> None:
+        """Creates a run that shares the parent's records before a step visit; `row.parent` is the parent's id. With an `edit`,
+        it continues with a changed `text`, and `ending` ends its parent in the same transaction.
+        """
         inherited: list[Record] = []
         async for record in self.store.records(row.parent):
             if record.seq >= step.seq:
@@ -236,15 +258,56 @@ class Engine:
         for entry in without_void([self.codec.entry(record) for record in inherited]):
             state.apply(entry)
         chain = inherited[-1].chain
-        event = Forked(
-            row.parent, chain.hex(), step.path, step.label, step.visit, dict(values), msgspec.to_builtins(settings)
-        )
+        changed = msgspec.to_builtins(settings)
+        event = Forked(row.parent, chain.hex(), step.path, step.label, step.visit, dict(values), changed, edit)
         steps = state.take_changes()[1]
-        text = await self.store.playbook(row.playbook)
-        await self._create(row, text, event, step.seq, chain, steps)
+        if edit is not None:
+            steps = [one for one in steps if one.seq]
+        text = text or await self.store.playbook(row.playbook)
+        await self._create(row, text, event, step.seq, chain, steps, ending)
+
+    async def supersede(
+        self,
+        row: RunRow,
+        step: StepRow,
+        settings: Mapping[str, Any],
+        edit: TextEdit,
+        text: str,
+    ) -> None:
+        """Continues a run with a changed text, in a fork. If the run has not ended, it ends in the same transaction, with its
+        waits withdrawn. Raises `Busy` while it is being driven.
+        """
+        parent = await self.store.run(row.parent)
+        if parent.status in ENDED:
+            await self.fork(row, step, {}, settings, edit, text)
+            return
+        if parent.id in self._driving:
+            raise Busy(f"Run {parent.id} is being driven by this process.", fix="Wait until it waits or ends.")
+        self._driving[parent.id] = None
+        try:
+            await self._beat()
+            self._keep()
+            claim = await self.store.claim(parent.id, self.driver, self.clock())
+            try:
+                writer = JournalWriter(self.store, self.codec, claim, self.clock, self, self.redactor)
+                words = f"Run {row.id} continues it with a changed text."
+                ended = RunFinished("cancelled", error=Failed(SUPERSEDED_RUN, words), step=parent.step)
+                await writer.end_with(ended, lambda batch: self.fork(row, step, {}, settings, edit, text, batch))
+            except BaseException:
+                await self._give_up(claim)
+                raise
+        finally:
+            del self._driving[parent.id]
 
     async def _create(
-        self, row: RunRow, text: str, event: RunStarted | Forked, seq: int, previous: bytes, steps: list[StepRow]
+        self,
+        row: RunRow,
+        text: str,
+        event: RunStarted | Forked,
+        seq: int,
+        previous: bytes,
+        steps: list[StepRow],
+        ending: Batch | None = None,
     ) -> Record:
         texts: dict[str, str] = {}
         event = msgspec.structs.replace(self.redactor.value(event), **_identity(row))
@@ -252,8 +315,12 @@ class Engine:
         row.created = self.clock()
         record = seal(row.id, seq, row.created, row.epoch, Place(), type(event).__name__, body, previous)
         entry = self.codec.entry(record)
-        RunState(row).apply(entry)
-        await self.store.create(row, text, Batch(row.id, row.epoch, [record], row=row, steps=steps, texts=texts))
+        state = RunState(row)
+        state.begun = {step.label for step in steps if step.path == ROOT}
+        state.apply(entry)
+        steps = [*steps, *state.take_changes()[1]]
+        batch = Batch(row.id, row.epoch, [record], row=row, steps=steps, texts=texts)
+        await self.store.create(row, text, batch, ending)
         self.publish(entry)
         return record
 
@@ -472,6 +539,12 @@ class Engine:
             return False
         event = self.codec.decode(begun.body)
         assert isinstance(event, RunStarted)
+        async for record in self.store.records(row.id, kinds=(Forked.__name__,)):
+            if record.body.startswith(PURGED):
+                return False
+            forked = self.codec.decode(record.body)
+            if isinstance(forked, Forked) and forked.edit is not None:
+                event = msgspec.structs.replace(event, playbook=forked.edit.playbook)
         return event.playbook != row.playbook or digest_of(await self.store.playbook(row.playbook)) != row.playbook
 
     async def replay(self, run: str) -> Rehearsal:

@@ -6,7 +6,7 @@ It does not depend on programs: a driver passes it the events.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 from cuebook.kernel.context import EMPTY, Block, Context, digest_of
@@ -133,6 +133,16 @@ class JournalWriter:
         for entry in entries:
             self._audience.publish(entry)
         return True
+
+    async def end_with(self, event: AnyEvent, write: Callable[[Batch], Awaitable[None]]) -> None:
+        """Writes a last record and gives up the run, in the transaction of another write."""
+        self._add(event, Place(), {})
+        batch, entries = self._take()
+        await write(batch)
+        self._let_go()
+        self.broken = StoreError(f"Run {self.run} was given up: nothing more can be written from here.")
+        for entry in entries:
+            self._audience.publish(entry)
 
     async def hand_over(self) -> None:
         """Writes what is left and gives up the run in the middle: another process continues it."""

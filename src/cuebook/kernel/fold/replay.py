@@ -32,6 +32,7 @@ from cuebook.kernel.events import (
     StepFinished,
     StepSkipped,
     StepStarted,
+    TextEdit,
     WaitClosed,
     WaitOpened,
 )
@@ -129,6 +130,7 @@ class Recorded:
         self._effects_left: dict[str, set[Key]] = defaultdict(set)
         self._events_left: dict[str, int] = defaultdict(int)
         self._inherited = inherited
+        self._is_edited = False
         self._from_checkpoints = checkpoints
         entries = list(entries)
         rewinds = [entry.event for entry in entries if isinstance(entry.event, Rewound)]
@@ -158,6 +160,9 @@ class Recorded:
                 self.policy = None if event.policy is None else str(event.policy)
             case Forked():
                 self.settings = self.settings.edited(event.settings)
+                if event.edit is not None:
+                    self.inputs, self.options = event.edit.inputs, self.settings.options
+                    self._pin(event.edit)
             case Moved():
                 place = {"workspace": event.workspace, "workspace_label": event.workspace_label, "folder": event.folder}
                 self.settings = self.settings.edited(place)
@@ -166,9 +171,9 @@ class Recorded:
             case _:
                 pass
 
-    def _pin(self, event: RunStarted) -> None:
+    def _pin(self, event: RunStarted | TextEdit) -> None:
+        self.uses, self.pinned = event.uses, event.pinned
         if event.uses:
-            self.uses, self.pinned = event.uses, event.pinned
             self.options = {
                 **self.options,
                 PLAYBOOKS: {name: event.pinned[one].about for name, one in event.uses.items()},
@@ -212,6 +217,10 @@ class Recorded:
             case Forked():
                 self.edits[event.path, event.step, event.visit] = event.values
                 self.cancel = None
+                if event.edit is not None:  # what it yields before its first step differs from text to text
+                    self._events_left[ROOT] -= self._event_counts[_BEFORE_STEPS]
+                    self._event_counts[_BEFORE_STEPS] = 0
+                    self._is_edited = True
             case CancelRequested():
                 self.cancel = event
             case RunFinished():
@@ -262,6 +271,8 @@ class Recorded:
         return self.outcomes.get(key)
 
     def was_recorded(self, where: tuple[str, str, int], number: int) -> bool:
+        if self._is_edited and where == _BEFORE_STEPS:
+            return True
         if number >= self._event_counts.get(where, 0):
             return False
         self._events_left[where[0]] -= 1
@@ -321,6 +332,7 @@ def _has_failed(event: AnyEvent) -> bool:
     return isinstance(event, Performed) and isinstance(event.outcome, Failed)
 
 
+_BEFORE_STEPS = (ROOT, "", 0)
 _ENTERING = (StepStarted, StepSkipped)
 _LEAVING = (StepFinished, StepSkipped)
 ALL = "All"

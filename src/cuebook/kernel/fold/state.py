@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from copy import copy
 from typing import Any
 
@@ -22,6 +22,7 @@ from cuebook.kernel.events import (
     Performed,
     Performing,
     Planned,
+    PlannedStep,
     Rewound,
     RunFinished,
     RunStarted,
@@ -119,6 +120,8 @@ class RunState:
         """Where finished steps began, how they ended and whether they count; a rewind may void some of them."""
         self._row_changed = False
         self._steps_changed: dict[tuple[str, str, int], StepRow] = {}
+        self.begun: Collection[str] = ()
+        """Of a fork with a changed text: the steps of its plan that began in its parent."""
         for step in open_steps or []:
             self._remember(step)
 
@@ -171,18 +174,20 @@ class RunState:
 
     def _planned(self, entry: Entry, event: Planned) -> None:
         self._touch(entry)
-        visits: Counter[str] = Counter()
-        for position, planned in enumerate(event.steps):
-            if planned.branched:
-                continue
-            visits[planned.label] += 1
-            visit = visits[planned.label]
-            step = StepRow(entry.place.path, planned.label, visit, planned.title, position=position, counted=True)
-            self._remember(step)
-            self._steps_changed[step.key] = step
+        self._plan(entry.place.path, event.steps)
         branched = sum(step.branched for step in event.steps)
         self.row.totals.steps = max(self.row.totals.steps, len(self.planned) + branched)
         self.row.totals.branched = branched
+
+    def _plan(self, path: str, steps: Iterable[PlannedStep], begun: Collection[str] = ()) -> None:
+        visits: Counter[str] = Counter()
+        for position, planned in enumerate(steps):
+            if planned.branched or planned.label in begun:
+                continue
+            visits[planned.label] += 1
+            step = StepRow(path, planned.label, visits[planned.label], planned.title, position=position, counted=True)
+            self._remember(step)
+            self._steps_changed[step.key] = step
 
     def _step_started(self, entry: Entry, event: StepStarted) -> None:
         self._touch(entry)
@@ -266,6 +271,10 @@ class RunState:
         self.row.status, self.row.needs = "pending", ()
         self.row.totals = self.row.totals.kept()
         self.row.model = str(event.settings.get("model", self.row.model))
+        if event.edit is not None:
+            self.planned = {}
+            self._plan(ROOT, event.edit.plan, self.begun)
+            self.row.totals.steps = len(self.planned) + len(self.begun)
 
     def _driven(self, entry: Entry, event: Driven) -> None:
         self.watch.see(entry)

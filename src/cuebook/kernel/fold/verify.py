@@ -27,7 +27,7 @@ from cuebook.kernel.events import (
     WaitOpened,
 )
 from cuebook.kernel.fold.state import RunState, before_first_record
-from cuebook.kernel.journal import PURGED, Entry, Record, Verdict, blocks_in, same_line, time_of, without_void
+from cuebook.kernel.journal import PURGED, ROOT, Entry, Record, Verdict, blocks_in, same_line, time_of, without_void
 from cuebook.kernel.ports import Whole
 from cuebook.kernel.run import RunRow, StepRow, WaitRow
 from cuebook.kernel.votes import VOTES
@@ -233,6 +233,9 @@ def projected(row: RunRow, entries: Sequence[Entry]) -> tuple[RunRow, dict[tuple
             continue
         if type(entry.event) is Driven and state.row.status == "pending":
             state.row.status = "running"  # as its claim did
+        if isinstance(entry.event, Forked) and entry.event.edit is not None:
+            steps = {key: step for key, step in steps.items() if step.seq}
+            state.begun = {step.label for step in steps.values() if step.path == ROOT}
         state.apply(entry)
         _, changed, dropped = state.take_changes()
         for seq, path in dropped:

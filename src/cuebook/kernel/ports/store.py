@@ -156,8 +156,10 @@ class Store(Protocol):
     async def ask_for_text(self, run: str) -> None:
         """Asks the process that drives a run to share its text under way again, if the store can do that."""
 
-    async def create(self, row: RunRow, text: str, batch: Batch) -> None:
-        """Adds a run with its first records; a fork's `parent` and `parent_seq` are set in the row."""
+    async def create(self, row: RunRow, text: str, batch: Batch, ending: Batch | None = None) -> None:
+        """Adds a run with its first records; a fork's `parent` and `parent_seq` are set in the row. `ending` is the last batch
+        of another run, which is released in the same transaction.
+        """
 
     async def claim(self, run: str, driver: str, now: float) -> Claim:
         """Raises the run's epoch for this driver and marks expired waits. Raises `Busy` while another driver is alive."""
@@ -261,10 +263,12 @@ class Store(Protocol):
         status: Sequence[str] = (),
         among: Collection[str] | None = None,
         caller: str | None = None,
+        parent: str | None = None,
         limit: int | None = 100,
     ) -> list[RunRow]:
         """Runs, newest first; `name` is the playbook's name. Runs whose ids are in `among` are listed regardless of
-        their status. With `caller`, only the children of that run; if it is empty, only runs that are not children."""
+        their status. With `caller`, only the children of that run; if it is empty, only runs that are not children. With `parent`, only the forks
+        of that run."""
 
     async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
         """Runs whose id begins with a prefix, up to a limit."""

@@ -112,7 +112,7 @@ async def _put(db: Connected, key: int, batch: Batch, epoch: int) -> None:
         await _do(db, query, values)
 
 
-async def create(db: Connected, row: RunRow, text: str, batch: Batch) -> int:
+async def create(db: Connected, row: RunRow, text: str, batch: Batch, ending: Batch | None = None) -> int:
     if row.parent and await _one(db, "SELECT 1 FROM runs WHERE id = %s", (row.parent,)) is None:
         raise no_run(row.parent)
     await _do(
@@ -127,6 +127,8 @@ async def create(db: Connected, row: RunRow, text: str, batch: Batch) -> int:
     if made is None:
         raise run_exists(row.id)
     await _put(db, made[0], batch, row.epoch)
+    if ending is not None:
+        await release(db, ending, False)
     return int(made[0])
 
 

@@ -109,8 +109,8 @@ class PostgresStore:
 
         return await self._database.use(work, repeatable=repeatable, within=within)
 
-    async def create(self, row: RunRow, text: str, batch: Batch) -> None:
-        self._keys[row.id] = await self._write(operations.create, row, text, batch, ready=row.id)
+    async def create(self, row: RunRow, text: str, batch: Batch, ending: Batch | None = None) -> None:
+        self._keys[row.id] = await self._write(operations.create, row, text, batch, ending, ready=row.id)
 
     async def claim(self, run: str, driver: str, now: float) -> Claim:
         key, row, news, first = await self._write(operations.claim, run, driver, now)
@@ -293,9 +293,10 @@ class PostgresStore:
         status: Sequence[str] = (),
         among: Collection[str] | None = None,
         caller: str | None = None,
+        parent: str | None = None,
         limit: int | None = 100,
     ) -> list[RunRow]:
-        given = {"tenant": tenant, "owner": owner, "name": name, "caller": caller}
+        given = {"tenant": tenant, "owner": owner, "name": name, "caller": caller, "parent": parent}
         chosen = {column: value for column, value in given.items() if value is not None}
         conditions = [f"{column} = %s" for column in chosen]
         values: list[Any] = list(chosen.values())

@@ -91,8 +91,8 @@ class SqliteStore:
 
     # --- writing ---
 
-    async def create(self, row: RunRow, text: str, batch: Batch) -> None:
-        await self._writer.submit(Transaction.create, row, text, batch)
+    async def create(self, row: RunRow, text: str, batch: Batch, ending: Batch | None = None) -> None:
+        await self._writer.submit(Transaction.create, row, text, batch, ending)
 
     async def claim(self, run: str, driver: str, now: float) -> Claim:
         key, row, news, first = await self._writer.submit(Transaction.claim, run, driver, now)
@@ -248,6 +248,7 @@ class SqliteStore:
         status: Sequence[str] = (),
         among: Collection[str] | None = None,
         caller: str | None = None,
+        parent: str | None = None,
         limit: int | None = 100,
     ) -> list[RunRow]:
         chosen = [f"status IN ({','.join('?' * len(status))})"] if status else []
@@ -257,6 +258,7 @@ class SqliteStore:
             f"SELECT {RUN} FROM runs WHERE (? IS NULL OR tenant = ?)"
             " AND (? IS NULL OR owner = ?) AND (? IS NULL OR name = ?)"
             + ("" if caller is None else " AND caller = ?")
+            + ("" if parent is None else " AND parent = ?")
             + (f" AND ({' OR '.join(chosen)})" if chosen else "")
             + " ORDER BY created DESC, key DESC LIMIT ?",
             (
@@ -266,7 +268,7 @@ class SqliteStore:
                 owner,
                 name,
                 name,
-                *(() if caller is None else (caller,)),
+                *(one for one in (caller, parent) if one is not None),
                 *status,
                 *named,
                 _ALL if limit is None else limit,

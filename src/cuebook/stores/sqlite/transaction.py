@@ -166,7 +166,9 @@ class Transaction:
             self._db.execute("UPDATE waits SET state = 'closed' WHERE run = ? AND state <> 'closed'", (key,))
             self._db.execute("UPDATE signals SET taken = 1 WHERE run = ? AND taken = 0 AND kind = 'cancel'", (key,))
 
-    def create(self, row: RunRow, text: str, batch: Batch) -> None:
+    def create(self, row: RunRow, text: str, batch: Batch, ending: Batch | None = None) -> None:
+        if ending is not None and self._find(ending.run)[1] != ending.epoch:
+            raise fenced(ending.run)
         self.flush()
         db = self._db
         if db.execute("SELECT 1 FROM runs WHERE id = ?", (row.id,)).fetchone() is not None:
@@ -182,6 +184,8 @@ class Transaction:
         assert key is not None
         self._runs[row.id] = (key, row.epoch)
         self._put(key, batch)
+        if ending is not None:
+            self.release(ending, False)
         if row.epoch == 0 and row.status == "pending" and not row.parent and len(self._new) < _MOST_NEW:
             self._new[row.id] = (msgspec.structs.replace(copy_row(row), driver="", error=None), batch.records)
 

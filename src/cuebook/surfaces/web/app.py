@@ -64,6 +64,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/api/runs/{id}/retry", "POST", runs.retry, "runner", "json"),
     Endpoint("/api/runs/{id}/restart", "POST", runs.restart, "runner", "json"),
     Endpoint("/api/runs/{id}/fork", "POST", runs.fork, "runner", "json"),
+    Endpoint("/api/runs/{id}/edit", "POST", runs.edit, "runner", "json"),
     Endpoint("/api/runs/{id}/events", "GET", runs.events, "viewer", "stream"),
     Endpoint("/api/runs/{id}/stream", "GET", runs.stream, "viewer", "stream"),
     Endpoint("/api/runs/{id}/artifact", "GET", runs.artifact, "viewer", "json"),

@@ -11,12 +11,14 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import ENDED, PAUSES, WAITING
 from cuebook.kernel.run import RunRow
 from cuebook.service.lasting_approvals import LASTING
+from cuebook.service.runs.edits import EditPlan
 from cuebook.service.service import Service
 from cuebook.surfaces.cli import completion, options, session
 from cuebook.surfaces.cli.inputs import gather_answers
 from cuebook.surfaces.cli.next_steps import what_next
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal.ask import someone_is_there
+from cuebook.surfaces.cli.terminal.output import complain
 from cuebook.surfaces.cli.terminal.views import ASKED
 from cuebook.wiring.wiring import Wiring
 
@@ -30,6 +32,13 @@ CHANGES: list[click.Parameter] = [options.SET, *options.ANSWERS, *options.SETTIN
     "resume",
     [
         click.Argument(["run"], shell_complete=completion.runs("pending", "running", *WAITING)),
+        click.Option(
+            ["--with", "text"],
+            metavar="FILE",
+            help="Continue with the changed text of the playbook, in a new run.",
+            shell_complete=completion.any_file,
+        ),
+        click.Option(["--yes", "-y"], is_flag=True, help="With --with: do not ask for confirmation."),
         *CHANGES,
         options.WORKSPACE,
         options.STORE,
@@ -41,7 +50,13 @@ def resume_command(given: Given) -> int:
 
     RUN is the id of a run, or a unique prefix of it. Changed values and settings apply from here on. If the run is waiting
     for an answer or an approval and you are at a terminal, you are asked here.
+
+    With --with FILE, a failed, paused or waiting run continues with the changed text of its playbook. First a table shows what
+    becomes of each step: kept, redone, changed, removed or new. If you agree, a new run continues with it and supersedes
+    the old one, whose questions are withdrawn.
     """
+    if given["text"]:
+        return _resume_with(given)
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
         row = await moved_here(service, wiring, await service.get(given["run"]), given)
@@ -66,6 +81,41 @@ def resume_command(given: Given) -> int:
         return await service.resume(row.id, overrides=values, settings=settings)
 
     return session.in_foreground(given, act)
+
+
+def _resume_with(given: Given) -> int:
+    if any(given.get(name) for name in ("set", "answer", "break_after")):
+        raise BadInput("--with cannot be combined with changed values.", fix="Continue with the text first.")
+    from cuebook.surfaces.cli.playbook_command import read_file
+
+    playbook = read_file(given["text"])
+
+    async def act(service: Service, wiring: Wiring) -> RunRow:
+        row = await moved_here(service, wiring, await service.get(given["run"]), given)
+        wiring.check_models(playbook.dialect, playbook.document, (await service.settings(row.id))[1])
+        plan = await service.edit_plan(row.id, playbook)
+        for line in edit_table(plan):
+            complain(line)
+        if not given["yes"]:
+            if not someone_is_there(given):
+                raise BadInput(
+                    "Nothing was changed: continuing with another text needs your confirmation.",
+                    fix="Read the table, then repeat the command with --yes.",
+                )
+            if not click.confirm("Continue with this text?", default=False, err=True):
+                raise BadInput("Nothing was changed.", fix=f"`cuebook show {row.id}` shows the run.")
+        made = await service.continue_with(row.id, playbook, plan=plan.id)
+        complain(f"cuebook: run {made.id} continues run {row.id}.")
+        return await service.get(made.id)
+
+    return session.in_foreground(given, act)
+
+
+def edit_table(plan: EditPlan) -> list[str]:
+    """What becomes of each step, one line each."""
+    rows = [("STEP", "VERDICT", "BECAUSE"), *((one.step, one.verdict, one.because) for one in plan.verdicts)]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return [f"{step:<{widths[0]}}  {verdict:<{widths[1]}}  {because}" for step, verdict, because in rows]
 
 
 @command(

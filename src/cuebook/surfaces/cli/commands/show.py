@@ -143,15 +143,18 @@ def show_command(given: Given) -> int:
         output = run_objects.final_output(view)
         program = None if given["output"] else (await _observed(service, row)).conversation
         held_up = await waits_for(service, row.id)
+        later = await service.superseded_by(row)
         if given["as_json"]:
-            more = {"program": program.as_object()} if program is not None else {}
+            more: dict[str, Any] = {"program": program.as_object()} if program is not None else {}
             shown = next_steps.as_object(view, interrupted=interrupted, waits_for=held_up)
+            more |= {"superseded_by": later} if later else {}
             sys.stdout.write(views.json_line({**shown, **more}))
         elif given["output"]:
             hand_over(f"{output}\n" if output is not None else "")
         else:
             title = await session.title_of(service, row)
-            say(_in_words(view, title, program, interrupted=interrupted, held_up=held_up))
+            words = _in_words(view, title, program, interrupted=interrupted, held_up=held_up)
+            say(f"{words}\ncontinued:  by run {later}, with a changed text" if later else words)
         return 0
 
     return session.look(given, look)

@@ -92,6 +92,12 @@ class Fork(_Body, frozen=True):
     settings: Values = {}
 
 
+class Edit(_Body, frozen=True):
+    text: Words
+    plan: str = ""
+    """The id of the plan that was shown; empty to see it."""
+
+
 class Answer(_Body, frozen=True):
     value: Words | dict[str, Any] | list[Any] | int | float | bool | None
     """The answer to a form may be any JSON."""

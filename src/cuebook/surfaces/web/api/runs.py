@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import os
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from cuebook.dialects.playbook import read
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.errors import AlreadyAnswered
 from cuebook.kernel.events import ENDED, Performed, RunStatus, WaitClosed
@@ -66,6 +69,24 @@ async def fork(request: Request, site: Site, who: Principal) -> Response:
         parent.id, asked.step, visit=asked.visit, path=asked.path, values=values, settings=asked.settings, who=who
     )
     return await _started(site, row)
+
+
+async def edit(request: Request, site: Site, who: Principal) -> Response:
+    """The plan for continuing a run with a changed text; with the id of that plan, the run that continues."""
+    asked = await body(request, bodies.Edit)
+    parent = await _run_to_continue(request, site, who)
+    playbook = read(asked.text, parent.name, path=await _path_of(site, parent, who))
+    site.wiring.check_models(playbook.dialect, playbook.document, (await site.service.settings(parent.id, who))[1])
+    if not asked.plan:
+        return answer((await site.service.edit_plan(parent.id, playbook, who)).as_object())
+    row = await site.service.continue_with(parent.id, playbook, who, plan=asked.plan)
+    return await _started(site, row)
+
+
+async def _path_of(site: Site, row: RunRow, who: Principal) -> Path | None:
+    """The file that a run's playbook would be in; its imports are read from there."""
+    folder = (await site.service.settings(row.id, who))[1].folder
+    return Path(folder) / os.path.basename(row.name) if folder else None
 
 
 async def _run_to_continue(request: Request, site: Site, who: Principal) -> RunRow:

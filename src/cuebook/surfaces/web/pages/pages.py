@@ -17,7 +17,7 @@ from cuebook.kernel.events import PlannedStep
 from cuebook.kernel.run import RunRow
 from cuebook.service.playbooks.library import Listed
 from cuebook.service.runs.objects import INTERRUPTED
-from cuebook.service.service import Principal
+from cuebook.service.service import PYTHON, Principal
 from cuebook.surfaces.web import problems
 from cuebook.surfaces.web.api import library as catalog
 from cuebook.surfaces.web.api import runs as rest
@@ -220,6 +220,9 @@ async def run(request: Request, site: Site, who: Principal) -> Response:
         models=models,
         elsewhere="" if seen.run.ended else await site.worker.other_workspace(row.id),
         children=await site.service.children(row.id, who),
+        later=await site.service.superseded_by(row),
+        editable=row.status != "completed" and not row.caller and row.dialect != PYTHON,
+        text=await site.service.playbook_text(row),
     )
 
 
