@@ -25,6 +25,10 @@ def write(path: str, text: str) -> None:
     Path(path).write_text(text)
 
 
+def read(path: str) -> str:
+    return Path(path).read_text()
+
+
 def run(command: str) -> None:
     subprocess.run(["/bin/sh", "-c", command], check=False)
 
@@ -141,6 +145,22 @@ class ScriptedAgent:
             await self.client.write_text_file(session_id=session, path=path, content=text)
         else:
             await self.say(session, f"May not edit {path}.")
+
+    async def do_append(self, session: str, rest: str) -> None:
+        """Asks for a line at the end of a file until it is allowed, at most twice."""
+        path, _, line = rest.partition(" ")
+        before = read(path)
+        after = f"{before}{line}\n"
+        for _ in range(2):
+            await self.client.session_update(
+                session, acp.start_tool_call(f"a{self.said}", f"Edit {Path(path).name}", kind="edit", status="pending")
+            )
+            change = acp.tool_diff_content(path, after, before)
+            if await self.ask(session, "edit", title=f"Edit {Path(path).name}", content=[change]):
+                await self.client.write_text_file(session_id=session, path=path, content=after)
+                await self.say(session, f"Changed {Path(path).name}.")
+                return
+            await self.say(session, "Denied. I ask once more. ")
 
     async def do_trick(self, session: str, rest: str) -> None:
         """Asks for something else than what it writes."""

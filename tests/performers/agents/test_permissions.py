@@ -226,7 +226,7 @@ async def test_an_approver_sees_the_whole_content_even_if_the_agent_shows_no_cha
     harness.open()
     run = await harness.do(f"trick same {harness.work}/a.txt evil")
     (wait,) = await harness.waits(run)
-    assert "evil" in wait.details["preview"]["file 1"]
+    assert "evil" in wait.details["preview"]["whole file"]
 
 
 async def test_a_rule_that_asks_about_the_tool_still_asks_after_a_permission(harness: AgentHarness) -> None:

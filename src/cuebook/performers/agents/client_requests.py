@@ -120,13 +120,34 @@ class ClientRequests:
             "agent": agent,
             "asks for": title,
             "kind": kind,
-            "paths": "\n".join(arguments.get("paths", ())),
+            "paths": "\n".join(self._short(path) for path in arguments.get("paths", ())),
             "input": _shown(arguments.get("input")),
-            "change": str(arguments.get("change", "")),
-            **_not_in_change(arguments),
+            "change": self._headed(str(arguments.get("change", "")), arguments),
+            **self._not_in_change(arguments),
         }
         summary = f"Let {agent} do this: {title or kind or 'something it does not describe'}"
         return Description(actions, summary, {name: text for name, text in shown.items() if text})
+
+    def _short(self, path: str) -> str:
+        """A path as it is shown: below the workspace, if it is there."""
+        return relative(self._workspace, path)
+
+    def _headed(self, change: str, arguments: dict[str, Any]) -> str:
+        """The agent's account of a change, with short paths in its headings."""
+        for path in arguments.get("paths", ()):
+            change = change.replace(f"--- {path}\n+++ {path}\n", f"--- {self._short(path)}\n+++ {self._short(path)}\n")
+        return change
+
+    def _not_in_change(self, arguments: dict[str, Any]) -> dict[str, str]:
+        """The contents to be written that the agent's own account of the change does not show in full."""
+        told = str(arguments.get("change", ""))
+        found: dict[str, str] = {}
+        for number, one in enumerate(arguments.get("writes", ()), 1):
+            lines = "\n".join(f"+{line}" for line in one["content"].splitlines())
+            if not lines or lines not in told:
+                name = f"whole file {number}" if len(arguments["writes"]) > 1 else "whole file"
+                found[name] = f"{self._short(one['path'])}\n\n{one['content'] or '(empty)'}"
+        return found
 
     def _actions(self, arguments: dict[str, Any]) -> tuple[Action, ...]:
         """What it would do, in policy terms, as far as the agent says it. Without that, it is a tool of the agent."""
@@ -221,17 +242,6 @@ class ClientRequests:
         return RunCommand(
             argv=argv, cwd="" if cwd == "." else cwd, env=arguments.get("env", {}), ends=True, from_outside=True
         )
-
-
-def _not_in_change(arguments: dict[str, Any]) -> dict[str, str]:
-    """The contents to be written that the agent's own account of the change does not show in full."""
-    told = str(arguments.get("change", ""))
-    found: dict[str, str] = {}
-    for number, one in enumerate(arguments.get("writes", ()), 1):
-        lines = "\n".join(f"+{line}" for line in one["content"].splitlines())
-        if not lines or lines not in told:
-            found[f"file {number}"] = f"{one['path']}\n\n{one['content'] or '(empty)'}"
-    return found
 
 
 def _shown(value: Any) -> str:

@@ -112,7 +112,7 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(" ".join(plain).split())
 
 
-_TELLING = ("command", "path", "file_path", "pattern", "query", "url", "description", "bash_id", "shell_id")
+_TELLING = ("command", "path", "file_path", "pattern", "query", "url", "description", "bash_id", "shell_id", "title")
 
 
 class ToolCalls:
