@@ -32,3 +32,20 @@ async def test_the_plan_is_shown_and_confirmed(web: ServedApp) -> None:
     await web.until(made["run"], "completed")
     assert (web.work / "log").read_text().split() == ["one", "two", "three", "vier"]
     assert (await web.get(f"/api/runs/{run}"))["status"] == "cancelled"
+
+
+async def test_the_page_shows_the_steps_of_the_changed_text(web: ServedApp) -> None:
+    book = web.book("log.yml", PIPELINE)
+    await web.serve()
+    run = await web.begin(playbook=book)
+    await web.waiting(run)
+    text = PIPELINE.replace("- id: four", "- id: vier")
+    plan = await web.post(f"/api/runs/{run}/edit", 200, text=text)
+    made = await web.post(f"/api/runs/{run}/edit", 201, text=text, plan=plan["plan"])
+    await web.waiting(made["run"])
+    page = (await web.client.get(f"/runs/{made['run']}")).text
+    rail = page[page.index('id="rail"') : page.index("</ol>", page.index('id="rail"'))]
+    assert [name for name in ("one", "two", "three", "vier") if name in rail] == ["one", "two", "three", "vier"]
+    assert "four" not in rail
+    assert f'from <a href="/runs/{run}">' in page
+    assert f'by <a href="/runs/{made["run"]}">' in (await web.client.get(f"/runs/{run}")).text

@@ -207,12 +207,15 @@ class Picture:
         self._before = {}
         self.work.advance(entry.at, self._busy())
         self.work.see(entry)
+        replans = isinstance(entry.event, Forked) and entry.event.edit is not None
+        if replans:
+            self._replan(changes)
         self._tally.apply(entry)
         _, rows, dropped = self._tally.take_changes()
         for seq, path in dropped:
             self._drop(seq, path, changes)
         for row in rows:
-            self._keep(row, changes, planned=isinstance(entry.event, Planned))
+            self._keep(row, changes, planned=replans or isinstance(entry.event, Planned))
         self._fold(entry, changes)
         touched = [(card, status) for card, status in self._before.values() if card not in changes.gone]
         changes.statuses = [card for card, status in touched if status != card.status]
@@ -229,6 +232,13 @@ class Picture:
             cards = [card for card in cards if not any(inside(other.row, card.row) for other in cards)]
         own = self.latest is not None and self.latest.row.seq >= self._begins
         return [card.key for card in cards] or ([self.latest.key] if self.latest is not None and own else [])
+
+    def _replan(self, changes: Changes) -> None:
+        """Forget the steps that were planned and not begun: a changed text has a plan of its own."""
+        for card in [card for card in self.order if not card.row.seq]:
+            self._remove(card)
+            changes.gone.append(card)
+        self._tally.begun = {card.row.label for card in self.order if card.row.path == ROOT}
 
     def _touch(self, card: Card, status: str | None = None) -> None:
         """Remember a card's status before this entry."""
