@@ -217,6 +217,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "next_step": {"execution_id": "done"},
     "list_playbook_executions": {},
     "restart_playbook_execution": {"execution_id": "done", "step": "2"},
+    "edit_playbook_execution": {"execution_id": "asked", "content": TEA + "\n"},
     "respond_to_elicitation": {"execution_id": "asked", "response": "yes"},
     "resume_playbook_execution": {"execution_id": "paused"},
     "cancel_playbook_execution": {"execution_id": "also asked"},

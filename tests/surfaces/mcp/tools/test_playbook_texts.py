@@ -31,6 +31,7 @@ NAMES = {
     "get_playbook_execution",
     "list_playbook_executions",
     "restart_playbook_execution",
+    "edit_playbook_execution",
     "cancel_playbook_execution",
     "playbook_read",
     "playbook_parse",

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from mcp_types import CallToolResult
 
-from cuebook.dialects.playbook import Playbook
+from cuebook.dialects.playbook import Playbook, read
 from cuebook.gate.roles import NotAllowed
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.events import Forked, Rewound, WaitClosed
@@ -28,6 +28,7 @@ from cuebook.surfaces.mcp.tools.schemas import (
     Amounts,
     Cancel,
     Decide,
+    Edit,
     Execute,
     Get,
     ListBooks,
@@ -221,6 +222,24 @@ async def restart(call: Call, given: Restart) -> Answer:
     check_settings(host.wiring, settings)
     values = await host.service.typed_changes(parent, given.variables)
     row = await host.service.fork(parent.id, given.step, values=values, settings=settings, who=who)
+    await host.worker.take(row.id)
+    return await attend(call, row.id, given.wait_seconds)
+
+
+async def edit(call: Call, given: Edit) -> Answer:
+    again = await continue_call(call, given.wait_seconds)
+    if again is not None:
+        return again
+    host, who = call.host, call.caller.principal
+    parent = await run_to_continue(call, given.execution_id)
+    _, settings = await host.service.settings(parent.id, who)
+    path = Path(settings.folder) / Path(parent.name).name if settings.folder else None
+    playbook = read(given.content, parent.name, path=path)
+    host.wiring.check_models(playbook.dialect, playbook.document, settings)
+    if not given.plan:
+        plan = await host.service.edit_plan(parent.id, playbook, who)
+        return run_report.value_result(plan.as_object(), untrusted=("steps",))
+    row = await host.service.continue_with(parent.id, playbook, who, plan=given.plan)
     await host.worker.take(row.id)
     return await attend(call, row.id, given.wait_seconds)
 
@@ -430,6 +449,16 @@ TOOLS: tuple[Offered, ...] = (
         "Starts a new execution that keeps what an old one did before a step, and does the rest again.",
         Restart,
         restart,
+        "runner",
+        RUNS,
+    ),
+    Offered(
+        "edit_playbook_execution",
+        "Continue with a changed text",
+        "Continues a failed, paused or waiting execution with a changed text, in a new execution that replaces it. Without `plan`,"
+        " nothing changes, and the result says what becomes of each step: show that to a person, then call it with the plan.",
+        Edit,
+        edit,
         "runner",
         RUNS,
     ),

@@ -173,6 +173,13 @@ class Restart(Arguments, frozen=True):
     wait_seconds: Patience = None
 
 
+class Edit(Arguments, frozen=True):
+    execution_id: Id
+    content: Annotated[str, Meta(min_length=1, description="The changed text of the playbook.")]
+    plan: Annotated[str, Meta(max_length=64, description="The plan that was shown to a person; empty to get it.")] = ""
+    wait_seconds: Patience = None
+
+
 class Cancel(Arguments, frozen=True):
     execution_id: Id
     reason: Why = ""
