@@ -63,3 +63,33 @@ def test_two_people_decide_as_the_guide_says(cli: CommandLine) -> None:
     assert "alice has already voted" in decide("alice").err
     assert decide("boss").object["status"] == "completed"
     assert (cli.work / "announcement.txt").read_text() == "Version 1.2 is out. Shorter\n"
+
+
+def test_a_run_is_undone_as_the_guide_says(cli: CommandLine) -> None:
+    cli.write("deploy.yml", PIPELINES[2].text)
+    policy = cli.config.parent / "policy.toml"
+    policy.parent.mkdir(parents=True, exist_ok=True)
+    policy.write_text('[commands]\nallow = ["*"]\n')
+    asked = cli.call("run", "deploy.yml", "--no-ask", "--json")
+    assert asked.code == 3
+    run = asked.object["run"]
+    assert asked.object["waits"][0]["step"] == "undo.tag"
+    assert cli.call("decide", run, "approve", "--json").code == 3
+    done = cli.call("decide", run, "deny", "--json")
+    assert done.code == 1
+    assert "Undone: tag. Not undone: build (not undone: local denied it.)." in done.object["error"]["message"]
+    assert (cli.work / "build.txt").exists()
+    assert not (cli.work / "tag.txt").exists()
+
+
+def test_offers_are_decided_in_a_test(cli: CommandLine) -> None:
+    cli.write("deploy.yml", PIPELINES[2].text)
+    cli.write(
+        "deploy.test.yml",
+        "- name: undone\n"
+        "  commands: {build: '', tag: '', deploy: {exit_code: 1}, undo.tag: '', undo.build: ''}\n"
+        "  approvals: {undo.tag: approve, undo.build: deny}\n"
+        "  expect: {status: failed}\n",
+    )
+    ran = cli.call("test", "deploy.yml")
+    assert ran.code == 0, ran.out + ran.err

@@ -172,6 +172,7 @@ def _read_playbook(path: Path) -> tuple[str, str, Dialect | None, Document | Non
 def _labels(document: Document, dialect: Dialect) -> list[str]:
     """The labels of the document's steps, and of their groups."""
     labels = [label for one in document.labels for label in (dialect.step_group(one), one) if label]
+    labels += [one.label for one in dialect.outline(document) if one.label not in labels]
     return list(dict.fromkeys(labels))
 
 

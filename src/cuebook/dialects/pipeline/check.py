@@ -43,6 +43,7 @@ ERRORS = {
     "BAD_HOST": "An entry of network is not a host.",
     "BAD_PATH": "An entry of reads is not a path that a command can be given to read.",
     "BAD_LLM": "A step that calls a model lacks a required field.",
+    "BAD_ROLLBACK": "A rollback is not a command, a request or a tool call.",
     "BAD_INPUT_STEP": "The question of an input step contradicts itself.",
     "UNKNOWN_TOOL": "A model is allowed a tool that does not exist.",
     "BAD_POSTCONDITION": "A postcondition cannot be checked.",
@@ -72,7 +73,7 @@ WARNINGS = {
 
 NOTES = {
     UNVERIFIED: "A step may change something and has no postcondition.",
-    "NO_ROLLBACK": "A step may change something and has no rollback_hint.",
+    "NO_ROLLBACK": "A step may change something and has neither rollback nor rollback_hint.",
     "NO_OUTPUT_SCHEMA": "A model may answer with any JSON.",
     "UNUSED_ARG": "An argument is never used.",
     "SHARED_NAME": "An argument and a step have the same name: changing a value by that name changes the argument.",
@@ -163,14 +164,14 @@ def _changing(pipeline: Pipeline) -> Iterator[Step]:
 
 
 def _notes(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
-    hintless = {step.id: step for step in _changing(pipeline) if not step.rollback_hint}
+    hintless = {step.id: step for step in _changing(pipeline) if not step.rollback_hint and step.rollback is None}
     for step in _changing(pipeline):
         if step.postcondition is None:
-            also = ", and nothing says how to undo it (rollback_hint)" if step.id in hintless else ""
+            also = ", and nothing says how to undo it (rollback or rollback_hint)" if step.id in hintless else ""
             message = f"Nothing checks whether the step '{step.id}' worked{also}."
             yield Problem(message, step.line, _how_to_verify(step), UNVERIFIED)
         elif step.id in hintless:
-            fix = "Add rollback_hint: it is shown with the request for approval."
+            fix = "Add rollback, which can be run, or rollback_hint, which is shown with the request for approval."
             yield Problem(f"Nothing says how to undo the step '{step.id}'.", step.line, fix, "NO_ROLLBACK")
     for step in pipeline.steps:
         if isinstance(step.action, Llm) and step.output is not None and step.output.schema is None:

@@ -47,7 +47,9 @@ def _hosts(pipeline: Pipeline) -> list[str]:
 
 def outlined(pipeline: Pipeline) -> tuple[OutlinedStep, ...]:
     """The steps, with the questions that they ask."""
-    return tuple(OutlinedStep(step.id, step.name or step.id, question=_asked(step)) for step in pipeline.steps)
+    own = [OutlinedStep(step.id, step.name or step.id, question=_asked(step)) for step in pipeline.steps]
+    undo = [(step.rollback, step.id) for step in pipeline.steps if step.rollback is not None]
+    return (*own, *(OutlinedStep(one.id, one.name, within=undone) for one, undone in undo))
 
 
 def _asked(step: Step) -> Asked | None:
@@ -149,6 +151,7 @@ def definition(step: Step) -> dict[str, Any]:
         "approval": step.approval,
         "effect": "read" if step.reads_only else "write",
         "on_error": step.on_error,
+        "rollback": None if step.rollback is None else doing(step.rollback),
         "output": None if step.output is None else step.output.type,
     }
 

@@ -276,6 +276,8 @@ class Step(msgspec.Struct, frozen=True):
     """The hint as written."""
     undo: Words | None = None
     """The parsed `rollback_hint`, if it refers to arguments."""
+    rollback: Step | None = None
+    """The step that undoes it."""
     timeout: float | None = None
     """Seconds."""
     retry: Retry | None = None

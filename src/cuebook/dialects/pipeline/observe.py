@@ -7,6 +7,7 @@ from typing import Any
 
 from cuebook.dialects.pipeline.describe import doing
 from cuebook.dialects.pipeline.model import Pipeline
+from cuebook.dialects.pipeline.parse.undo import UNDO
 from cuebook.dialects.presentation.notes import Note, kernel_note, one_line
 from cuebook.dialects.presentation.panels import Evidence, Fact, Panel, StepEvidence
 from cuebook.dialects.presentation.projection import NOTHING, Projection, RunEvent, Update
@@ -28,7 +29,7 @@ class PipelineProjection(Projection):
     def see(self, event: RunEvent) -> Update:
         if not isinstance(event, Entry):
             return NOTHING
-        step = event.place.step
+        step = event.place.step.removeprefix(UNDO)  # what undoes a step is evidence about that step
         match event.event:
             case Noted(name=name, data=data) if step in self._facts:
                 self._facts[step].append(_fact(event.seq, name, data))
@@ -78,6 +79,8 @@ def note(name: str, data: Mapping[str, Any]) -> Note:
         case "attempt", {"number": number, "message": message}:
             delay = f"; next attempt after {data['delay']:.1f} s" if data.get("delay") else ""
             return _live(name, f"{number} failed ({data.get('code', '')}): {one_line(message)}{delay}")
+        case "rollback", {"fates": fates}:
+            return _live(name, "; ".join(f"{step}: {fate}" for step, fate in fates.items()))
         case "changes", {"by": by, "feedback": feedback, "step": step}:
             return _live(name, f"{by} asked for changes, back to step {step}: {one_line(feedback)}")
         case "contract", {"problems": problems}:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from cuebook.dialects.pipeline.describe import doing
 from cuebook.dialects.pipeline.inputs import accept
 from cuebook.dialects.pipeline.model import (
     DEFAULT_MODEL,
@@ -114,6 +115,7 @@ def _step(step: Step, act: Act) -> ShownStep:
     also = ["its output must be JSON"] if step.output is not None and step.output.type == "json" else []
     who = "" if step.asked is None else step.asked.rule.words()
     also += [f"its approval needs {who}"] if who else []
+    also += [f"if the run fails, it can be undone: {doing(step.rollback)}"] if step.rollback is not None else []
     also += ["its postcondition must hold"] if step.postcondition is not None else []
     return ShownStep(
         label=step.id,
@@ -185,7 +187,7 @@ def _lacks(step: Step) -> tuple[str, ...]:
     """The declarations that are missing from a step that may change something."""
     if step.reads_only:
         return ()
-    declared = {"postcondition": step.postcondition, "rollback_hint": step.rollback_hint}
+    declared = {"postcondition": step.postcondition, "rollback_hint": step.rollback_hint or step.rollback}
     return tuple(name for name, value in declared.items() if not value)
 
 

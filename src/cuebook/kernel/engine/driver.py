@@ -296,7 +296,7 @@ class Driver:
         elif failed.code == "cancelled":
             status = "cancelled"
             reason = self.cancel.reason if self.cancel is not None else ""
-            failed = Failed(failed.code, f"{failed.message} {reason}".strip())
+            failed = Failed(failed.code, f"{failed.message} {reason}".strip(), failed.fix, details=failed.details)
         # A run may continue after a failed step, so the error refers to that step, not to the last one.
         step = str(failed.details.get("step") or self.row.step)
         event = RunFinished(status, error=failed, step=step, failed_seq=seq, seconds=self._lasted())

@@ -15,6 +15,9 @@ from cuebook.kernel.events import (
 from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, without_void
 from cuebook.kernel.outcomes import Failed
 
+RETRY_FROM = "retry_from"
+"""Key in the details of a failure: the step and the visit at which a retry begins."""
+
 
 def rewinds(entries: list[Entry], whole_step: bool, by: str = "", inherited: int = 0) -> list[Rewound]:
     """One rewind for each branch that continues. Finished work is kept, unless the whole step is to be repeated.
@@ -43,6 +46,9 @@ def rewinds(entries: list[Entry], whole_step: bool, by: str = "", inherited: int
 def _failures(live: list[Entry]) -> list[Entry]:
     """The outcomes that ended the run: those that were cancelled, or the failure and its failed siblings below
     `All`."""
+    again = _named_visit(live)
+    if again is not None:
+        return [again]
     cancelled: dict[str, Entry] = {}
     for entry in live:
         if _failed(entry) == "cancelled":
@@ -62,6 +68,13 @@ def _failures(live: list[Entry]) -> list[Entry]:
     # The program raised its own error: the branches that failed in that step are the reason.
     step = next((e.place for e in reversed(live) if isinstance(e.event, StepStarted) and e.place.path == ROOT), Place())
     return _in_all(live, numbers, step.key[:3])
+
+
+def _named_visit(live: list[Entry]) -> Entry | None:
+    """The visit at which the program itself says that a retry begins, because it has undone what followed."""
+    finished = _end(live)
+    named = None if finished is None or finished.error is None else finished.error.details.get(RETRY_FROM)
+    return None if not named else _visit(live, Failed("", "", details=named))
 
 
 def _end(live: list[Entry]) -> RunFinished | None:

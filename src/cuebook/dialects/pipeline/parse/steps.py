@@ -21,7 +21,7 @@ from cuebook.dialects.pipeline.model import (
     Web,
     Words,
 )
-from cuebook.dialects.pipeline.parse import access, commands, contracts, people, run_values
+from cuebook.dialects.pipeline.parse import access, commands, contracts, people, run_values, undo
 from cuebook.dialects.pipeline.parse.conditions import condition
 from cuebook.dialects.pipeline.parse.references import Scope
 from cuebook.formats.shape import Shape
@@ -32,7 +32,9 @@ from cuebook.kernel.tool_names import BUILT_IN
 OF_THE_FORMAT = (
     "id", "name", "command", "stdin", "condition", "approval", "output", "llm", "postcondition", "rollback_hint",
 )  # fmt: skip
-ADDED = ("with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect", "network", "reads", "state", "input")
+ADDED = (
+    "with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect", "network", "reads", "state", "input", "rollback",
+)  # fmt: skip
 _WITHOUT_COMMAND = ("input", "playbook")
 """The fields that say what a step does, instead of a command."""
 CHILD = "playbook"
@@ -52,6 +54,7 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "llm": ("llm",),
     "input": ("input",),
     **dict.fromkeys(("approval", "output", "postcondition", "rollback_hint", "timeout_ms", "retry"), ALL),
+    "rollback": ("cli", "http", "mcp", "llm"),
 }
 """The namespaces that allow a field; unlisted fields are allowed in all of them."""
 TOOLS = {
@@ -171,6 +174,8 @@ def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) 
         checked = fields["postcondition"].fields.get("assertions", fields["postcondition"])  # other fields are metadata
         scope.literal(checked, f"{at}.postcondition")
         read["postcondition"] = contracts.postcondition(shape, fields["postcondition"], f"{at}.postcondition")
+    if "rollback" in fields:
+        read["rollback"] = undo.rollback(scope, fields["rollback"], f"{at}.rollback", _common)
     if "timeout_ms" in fields:
         read["timeout"] = _timeout(shape, fields["timeout_ms"], f"{at}.timeout_ms")
     if "retry" in fields:

@@ -23,6 +23,7 @@ from cuebook.dialects.pipeline.run.questions import asked
 from cuebook.dialects.pipeline.run.results import ENDING, Facts, Result
 from cuebook.dialects.pipeline.run.retry import attempts, nothing_done
 from cuebook.dialects.pipeline.run.state import Progress
+from cuebook.dialects.pipeline.run.undo import cancelled, undone
 from cuebook.kernel.browsing import Trail
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import OUTPUT_OF, AskApproval, Breakpoint, Browse, Program
@@ -35,7 +36,8 @@ from cuebook.kernel.events import (
     StepStarted,
     Warned,
 )
-from cuebook.kernel.outcomes import EffectFailed, Failed, Resumed
+from cuebook.kernel.fold.retry import RETRY_FROM
+from cuebook.kernel.outcomes import Cancelled, EffectFailed, Failed, Resumed
 
 _HINTS = 5
 """The maximum number of hints in a failure message; its details contain them all."""
@@ -58,6 +60,34 @@ def interpret(
         progress.restore(state)
     progress.scope.run["id"] = str(options.get(RUN_ID) or "")
     yield from recalled(pipeline, progress.scope)
+    if any(step.rollback is not None for step in pipeline.steps):
+        yield from _undoing(progress, given, _steps(progress, given))
+    else:
+        yield from _steps(progress, given)
+    return (yield from _end(progress))
+
+
+def _undoing(progress: Progress, given: Given, steps: Program[None]) -> Program[None]:
+    """Runs the steps. If the run ends without completing, offers to undo what was done."""
+
+    def attempt(step: Step) -> Program[Result]:
+        return _attempt(progress, step, given, 1)
+
+    try:
+        yield from steps
+    except EffectFailed as error:
+        named = str(error.failed.details.get("undo_too", ""))
+        failed = yield from undone(progress, error.failed, attempt, partly=named)
+        raise EffectFailed(failed, None if RETRY_FROM in failed.details else error.seq) from None
+    except Cancelled as error:
+        failed = yield from undone(progress, cancelled(error), attempt)
+        if "undone" not in failed.details:
+            raise
+        raise EffectFailed(failed) from None
+
+
+def _steps(progress: Progress, given: Given) -> Program[None]:
+    pipeline = progress.pipeline
     while progress.number < len(pipeline.steps):
         step = pipeline.steps[progress.number]
         try:
@@ -76,7 +106,6 @@ def interpret(
             progress.scope.override(passed.overrides)
         if progress.wants_checkpoint:
             yield progress.checkpoint()
-    return (yield from _end(progress))
 
 
 def _go_back(progress: Progress, step: Step, failed: Failed) -> Program[None]:
@@ -146,6 +175,8 @@ def _run_failure(progress: Progress, step: Step, failed: Failed, facts: Facts) -
     done = [step.id] if step.rollback_hint and not nothing_done(step, failed, facts) else []
     done += reversed(progress.undoable)
     fix = failed.fix
+    if step.rollback is not None and not nothing_done(step, failed, facts):
+        details["undo_too"] = step.id
     if done:
         hints = details["rollback_hints"] = {name: hint_of(progress.hinting[name], progress.scope) for name in done}
         shown = " ".join(f"{name}: {hints[name]}" for name in done[:_HINTS])
@@ -160,7 +191,7 @@ def _attempt(progress: Progress, step: Step, given: Given, number: int) -> Progr
     """Performs the step's effect, once the gate has obtained any approval, then checks the contract and the
     postcondition."""
     scope = progress.scope
-    shown = approvals.evidence(step, scope, progress.referred[step.id], progress.last)
+    shown = approvals.evidence(step, scope, progress.referred.get(step.id, ()), progress.last)
     question, rule = approvals.question(step, scope, number), approvals.rule(step, progress.requests.at(step))
     if isinstance(step.action, Question):
         return (yield from asked(step, step.action, scope))

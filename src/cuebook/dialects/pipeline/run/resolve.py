@@ -405,6 +405,11 @@ def referred(step: Step) -> list[str]:
     return [name for name in found if name != step.id]
 
 
+def undo_refs(step: Step) -> set[str]:
+    """The steps whose results the rollback of a step needs."""
+    return set() if step.rollback is None else {ref.step for ref in refs(step.rollback)}
+
+
 def refs(value: Any) -> Iterator[StepRef]:
     """The references to steps within a value of the document."""
     return (one for one in _all_refs(value) if isinstance(one, StepRef))

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects.pipeline.model import Pipeline, Step
+from cuebook.dialects.pipeline.run.action import hint_of
 from cuebook.dialects.pipeline.run.changes_requested import Requests, needed_again
-from cuebook.dialects.pipeline.run.resolve import Scope, referred, refs
+from cuebook.dialects.pipeline.run.resolve import Scope, referred, refs, undo_refs
 from cuebook.dialects.pipeline.run.results import Facts, Result
 from cuebook.kernel.browsing import Trail
 from cuebook.kernel.effects import Checkpoint
@@ -29,6 +30,7 @@ class Progress:
 
     def __init__(self, pipeline: Pipeline, inputs: Mapping[str, Any]) -> None:
         self.scope = Scope(pipeline, inputs)
+        self.pipeline = pipeline
         self._steps = pipeline.steps
         self.number = 0
         """The index of the next step."""
@@ -38,12 +40,18 @@ class Progress:
         """The steps with a rollback_hint."""
         self.undoable: list[str] = []
         """The completed steps with a rollback_hint."""
+        self.to_undo: list[str] = []
+        """The completed steps with a rollback, each once, the last one last."""
+        self._by_id = {step.id: step for step in pipeline.steps}
+        self._for_undo = {name for step in pipeline.steps for name in undo_refs(step)}
+        """The steps whose results a rollback needs."""
         self._inputs = dict(inputs)
         self.referred = {step.id: referred(step) for step in pipeline.steps}
         """The steps that each step refers to."""
         self._needed = {name: number for number, step in enumerate(pipeline.steps) for name in self.referred[step.id]}
         """The index of the last step that refers to each step."""
         self._needed = needed_again(pipeline.steps, self._needed)
+        self._needed |= dict.fromkeys(self._for_undo, len(pipeline.steps))
         self.requests = Requests(pipeline.steps)
         self._leaving: dict[int, list[str]] = {}
         for name, number in self._needed.items():
@@ -60,6 +68,8 @@ class Progress:
         results[step.id] = result
         if step.id in self.hinting and not result.facts.skipped and not result.facts.error:
             self.undoable.append(step.id)
+        if step.rollback is not None and not result.facts.skipped and not result.facts.error:
+            self.to_undo = [*(name for name in self.to_undo if name != step.id), step.id]
         leaving = list(self._leaving.get(number, ()))
         if len(result.text):
             leaving.append(self.last)
@@ -74,10 +84,25 @@ class Progress:
         order = [one.id for one in self._steps]
         self.number = self.requests.take(step, failed)
         results, before = self.scope.results, set(order[: self.number])
-        for name in [name for name in results if name not in before]:
+        for name in [name for name in results if name not in before and name not in self._for_undo]:
             del results[name]
-        self.last = next((name for name in reversed(order) if name in results and len(results[name].text)), "")
+        earlier = order[: self.number][::-1]
+        self.last = next((name for name in earlier if name in results and len(results[name].text)), "")
         self.scope.changes = self.requests.latest
+
+    # --- for rollbacks ---
+
+    def rollback_of(self, name: str) -> Step | None:
+        return self._by_id[name].rollback
+
+    def place_of(self, name: str) -> int:
+        return next(number for number, step in enumerate(self._steps) if step.id == name)
+
+    def visit_of(self, name: str) -> int:
+        return self.requests.visit(self._by_id[name])
+
+    def hint_of(self, name: str) -> str:
+        return hint_of(self._by_id[name], self.scope)
 
     @property
     def wants_checkpoint(self) -> bool:
@@ -100,6 +125,7 @@ class Progress:
         texts = tuple(result.text for result in results.values())
         scope = self.scope
         more = {"run": {**scope.run}, "state": {**scope.state}, "previous": {}, "changes": self.requests.plain()}
+        more["to_undo"] = self.to_undo  # type: ignore[assignment]
         more["run"].pop("id", None)
         for name, result in scope.previous.items():
             more["previous"][name] = None if result is None else msgspec.to_builtins(result.facts)
@@ -124,6 +150,7 @@ class Progress:
         self.scope.trail = msgspec.convert(kept.get("trail", {}), Trail)
         self.scope.run.update(kept.get("run", {}))
         self.scope.state.update(kept.get("state", {}))
+        self.to_undo = list(kept.get("to_undo", ()))
         self.requests.restore(kept.get("changes", {}))
         self.scope.changes = self.requests.latest
         previous = kept.get("previous", {})
