@@ -37,3 +37,49 @@ async def test_an_agent_can_change_its_worktree_and_nothing_else(harness: AgentH
     run = await harness.decide(run, "approve")
     assert run.status == "completed", run.error
     assert sorted(one.name for one in harness.work.iterdir()) == [".git", "inside.txt"]
+
+
+TWO = """\
+id: two
+name: Two
+entry: start
+model: acp/tester
+nodes:
+  start: {{name: Start, instruction: "do: touch both.txt"}}
+  left: {{name: Left, instruction: "do: touch {work}/outside.txt\\ndo: touch left.txt\\ndo: say Done."}}
+  right: {{name: Right, instruction: "do: touch right.txt\\ndo: say Done."}}
+  end: {{name: End, instruction: "do: touch end.txt\\ndo: say Done."}}
+edges:
+  - {{from: start, to: left}}
+  - {{from: start, to: right}}
+  - {{from: left, to: end}}
+  - {{from: right, to: end}}
+x_cuebook:
+  parallel: true
+  nodes:
+    left: {{workspace: worktree}}
+    right: {{workspace: worktree}}
+"""
+
+
+async def test_agents_in_parallel_branches_have_worktrees_of_their_own(harness: AgentHarness) -> None:
+    commit_all(harness.work)
+    harness.open()
+    playbook = Playbook.from_text(TWO.format(work=harness.work), "two.yml")
+    row = await harness.service.start(playbook, {}, harness.wiring.settings(document=playbook.document))
+    run = await harness.service.drive(row.id)
+    assert run.status == "awaiting_approval", run.error
+    view = await harness.service.view(run.id)
+    diffs = {label: str(text) for label, text in view.outputs.items() if label.startswith("worktree.merge:")}
+    assert "left.txt" in diffs["worktree.merge:left"]
+    assert "right.txt" not in diffs["worktree.merge:left"]
+    assert "right.txt" in diffs["worktree.merge:right"]
+    assert sorted(one.name for one in harness.work.iterdir()) == [".git"]
+    assert (await harness.decide(run, "approve")).status == "completed"
+    assert sorted(one.name for one in harness.work.iterdir()) == [
+        ".git",
+        "both.txt",
+        "end.txt",
+        "left.txt",
+        "right.txt",
+    ]
