@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 
 from cuebook.kernel.context import EMPTY, Context, Text
+from cuebook.kernel.files import FileRef
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.votes import Rule
 
@@ -270,10 +271,24 @@ class RunCommand(Acting, frozen=True):
     reads: tuple[str, ...] = ()
     """Absolute paths outside the workspace, or below `~/`, that it may read. For policies, each is the file action
     `read:PATH`."""
+    files: dict[str, str] = {}
+    """The files that it must have produced when it succeeds, by name: paths relative to its folder."""
+    takes: dict[str, FileRef] = {}
+    """Files that are put into the workspace before it starts, by their paths relative to its folder."""
 
     @property
     def subject(self) -> str:
         return self.argv[0] if self.argv else ""
+
+
+class FormPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One part of a form: a text or a file."""
+
+    name: str
+    text: str = ""
+    file: FileRef | None = None
+    filename: str = ""
+    type: str = ""
 
 
 class SendHttp(Acting, frozen=True):
@@ -284,6 +299,12 @@ class SendHttp(Acting, frozen=True):
     timeout: float | None = None
     max_output: int | None = None
     """How many bytes of the body are kept."""
+    upload: FileRef | None = None
+    """A file that is sent as the body."""
+    form: tuple[FormPart, ...] = ()
+    """The parts of a body of the type `multipart/form-data`."""
+    download: str = ""
+    """The name of the file that the body of a successful response is stored in, of any size and type."""
 
     @property
     def subject(self) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from cuebook.kernel.context import Attachment, Text, ToolCall
 from cuebook.kernel.errors import CuebookError, with_fix
+from cuebook.kernel.files import FileRef
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False, tag_field="is", tag=True, omit_defaults=True):
@@ -100,6 +101,8 @@ class CommandResult(Outcome, frozen=True):
     """The original size of stdout in bytes, if it was cut."""
     tail: Text = Text("")
     """The last lines of stdout, if it was cut and its end was requested."""
+    files: tuple[FileRef, ...] = ()
+    """The files that it was asked to produce."""
 
 
 class HttpResponse(Outcome, frozen=True):
@@ -113,6 +116,8 @@ class HttpResponse(Outcome, frozen=True):
     """Whether invalid bytes in the body were replaced."""
     size: int = 0
     """The original size of the body in bytes, if it was cut; 0 if unknown."""
+    files: tuple[FileRef, ...] = ()
+    """The body, if it was downloaded to a file."""
 
 
 class Page(Outcome, frozen=True):

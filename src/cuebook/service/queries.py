@@ -16,6 +16,7 @@ from cuebook.gate.roles import Principal
 from cuebook.gate.tokens import Tokens
 from cuebook.kernel.capabilities import Offer
 from cuebook.kernel.engine.engine import Engine, Observer
+from cuebook.kernel.engine.files import KeptFile, kept_in, read
 from cuebook.kernel.engine.waits import in_full
 from cuebook.kernel.errors import BadInput, NotFound, Refused
 from cuebook.kernel.events import FOR_PEOPLE, ModelAsked, TextChunk, TextReset
@@ -297,6 +298,19 @@ class Queries(Administration):
             raise Refused(f"Run {row.id} is broken at record {verdict.broken_at}: {verdict.problem}.")
         records = [record async for record in self._store.records(row.id)]
         return export_of(row.name, row.owner, records, self._store.text, await self._store.playbook(row.playbook))
+
+    async def files(self, run: str, who: Principal = Principal()) -> list[KeptFile]:
+        """The files that a run's steps have produced, in order."""
+        row = await self.get(run, who)
+        return kept_in(without_void([entry async for entry in self._engine.entries(row.id)]))
+
+    async def file(self, run: str, digest: str, who: Principal = Principal()) -> tuple[KeptFile, AsyncIterator[bytes]]:
+        """A file of a run, and its content in pieces. Raises `NotFound` if the run has no such file, or it was purged."""
+        row = await self.get(run, who)
+        found = next((one for one in await self.files(row.id, who) if one.digest == digest), None)
+        if found is None or not await self._store.has_file(row.tenant, digest):
+            raise NotFound(f"Run {row.id} has no file {digest[:12]}.", fix="`cuebook files RUN` lists its files.")
+        return found, read(self._store, row.tenant, digest)
 
     async def verify(self, run: str, who: Principal = Principal()) -> Verdict:
         return await self._engine.verify((await self.get(run, who)).id)

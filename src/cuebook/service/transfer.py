@@ -96,6 +96,8 @@ async def _copy(source: Store, target: Store, row: RunRow, check: Check | None) 
     copy = await source.take_out(row.id)
     behind = texts_behind(copy.records, source.text)
     copy.texts = {found.digest: found.text for found in behind if found.text is not None}
+    for digest in copy.files:
+        await _copy_file(source, target, row.tenant, digest)
     try:
         await target.bring_in(copy)
     except RunExists:
@@ -109,3 +111,14 @@ async def _copy(source: Store, target: Store, row: RunRow, check: Check | None) 
     if [record.chain for record in there.records] != [record.chain for record in whole.records]:
         return Copied(row.id, "broken", unfinished, "the copy differs from the original")
     return Copied(row.id, "copied", unfinished)
+
+
+async def _copy_file(source: Store, target: Store, tenant: str, digest: str) -> None:
+    """Copies a file piece by piece, unless the target has it. A file that was purged stays missing."""
+    if await target.has_file(tenant, digest) or not await source.has_file(tenant, digest):
+        return
+    number = size = 0
+    while (piece := await source.piece(tenant, digest, number)) is not None:
+        await target.put_piece(tenant, digest, number, piece)
+        number, size = number + 1, size + len(piece)
+    await target.put_file(tenant, digest, size)

@@ -46,6 +46,7 @@ class _Run:
         self.steps: dict[tuple[str, str, int], StepRow] = {}
         self.checkpoints: set[tuple[str, int]] = set()
         self.signals: list[Signal] = []
+        self.files: set[str] = set()
         self.news = False
 
 
@@ -56,6 +57,8 @@ class MemoryStore:
         self._runs: dict[str, _Run] = {}
         self._waits: dict[str, WaitRow] = {}
         self._texts: dict[str, str] = {}
+        self._files: dict[tuple[str, str], int] = {}
+        self._pieces: dict[tuple[str, str, int], bytes] = {}
         self._playbooks: dict[str, str] = {}
         self._drivers: dict[str, Holder] = {}
         self.leases = Leases()
@@ -90,6 +93,8 @@ class MemoryStore:
             self._run(row.parent)
         self._playbooks.setdefault(row.playbook, text)
         run = self._runs[row.id] = _Run(copy.deepcopy(row))
+        if row.parent:  # a fork refers to all files of its parent
+            run.files |= self._run(row.parent).files
         self._put(run, batch)
         if ending is not None:
             await self.release(ending, unless_news=False)
@@ -419,16 +424,40 @@ class MemoryStore:
                 waits=[wait for wait in self._waits.values() if wait.run == run],
                 signals=held.signals,
                 checkpoints=sorted(held.checkpoints),
+                files=sorted(held.files),
             )
         )
 
     async def bring_in(self, copy: RunCopy) -> None:
         row = copy.row
-        batch = Batch(row.id, row.epoch, copy.records, steps=copy.steps, texts=copy.texts, checkpoints=copy.checkpoints)
+        batch = Batch(
+            row.id,
+            row.epoch,
+            copy.records,
+            steps=copy.steps,
+            texts=copy.texts,
+            checkpoints=copy.checkpoints,
+            files=copy.files,
+        )
         await self.create(msgspec.structs.replace(row, driver=""), copy.text, batch)
         held = self._runs[row.id]
         held.signals, held.news = list(copy.signals), copy.has_news
         self._waits.update({wait.id: wait for wait in copy.waits})
+
+    async def put_piece(self, tenant: str, digest: str, number: int, data: bytes) -> None:
+        self._pieces.setdefault((tenant, digest, number), data)
+
+    async def put_file(self, tenant: str, digest: str, size: int) -> None:
+        self._files.setdefault((tenant, digest), size)
+
+    async def has_file(self, tenant: str, digest: str) -> bool:
+        return (tenant, digest) in self._files
+
+    async def piece(self, tenant: str, digest: str, number: int) -> bytes | None:
+        return self._pieces.get((tenant, digest, number))
+
+    async def files(self, run: str) -> list[str]:
+        return sorted(self._run(run).files)
 
     async def playbook(self, digest: str) -> str:
         if digest not in self._playbooks:
@@ -472,6 +501,7 @@ class MemoryStore:
         for step in batch.steps:
             held.steps[step.key] = copy_row(step)
         self._texts.update(batch.texts or {})
+        held.files.update(batch.files)
         for wait in batch.opened:
             self._waits[wait.id] = copy.deepcopy(wait)
         for closed in batch.closed:

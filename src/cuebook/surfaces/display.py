@@ -249,6 +249,14 @@ def outcome_lines(outcome: Any) -> list[str]:
     return [f"{ended}{count}", *(dots if wrong else []), *quoted, *([] if wrong else dots)]
 
 
+def size_words(size: int) -> str:
+    """A number of bytes, for people."""
+    for unit, least in (("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)):
+        if size >= least:
+            return f"{size / least:.1f} {unit}"
+    return counted(size, "byte")
+
+
 def output_lines(output: str) -> list[str]:
     """The first lines of a step's output."""
     lines = _lines(output)

@@ -41,6 +41,7 @@ ERRORS = {
     "NOT_OF_THIS_STEP": "Steps of this namespace do not have this field.",
     "BAD_FOLDER": "A folder is not below the workspace.",
     "BAD_HOST": "An entry of network is not a host.",
+    "BAD_FILE": "A file that a step produces or takes is malformed, or is used as text.",
     "BAD_PATH": "An entry of reads is not a path that a command can be given to read.",
     "BAD_LLM": "A step that calls a model lacks a required field.",
     "BAD_ROLLBACK": "A rollback is not a command, a request or a tool call.",

@@ -153,7 +153,14 @@ def definition(step: Step) -> dict[str, Any]:
         "on_error": step.on_error,
         "rollback": None if step.rollback is None else doing(step.rollback),
         "output": None if step.output is None else step.output.type,
+        **({"files": file_names(step)} if file_names(step) else {}),
     }
+
+
+def file_names(step: Step) -> list[str]:
+    """The names of the files that a step produces."""
+    download = [step.action.download] if isinstance(step.action, Http) and step.action.download else []
+    return [*step.files, *download]
 
 
 def only_reads(step: Step, *, confined: bool) -> bool:

@@ -11,6 +11,7 @@ from cuebook.dialects.children import ChildUse
 from cuebook.dialects.dialect import Demand, Document, Input
 from cuebook.dialects.findings import Problem
 from cuebook.kernel.events import PlannedStep
+from cuebook.kernel.files import FileRef
 from cuebook.kernel.tool_names import READING
 from cuebook.kernel.votes import Rule
 
@@ -103,6 +104,16 @@ class Cli(msgspec.Struct, frozen=True, tag="cli"):
     argv: tuple[Words, ...]
 
 
+class FormField(msgspec.Struct, frozen=True):
+    """One part of a form: a text, or a file of an earlier step."""
+
+    name: str
+    text: Words | None = None
+    file: StepRef | FileRef | None = None
+    filename: str = ""
+    type: str = ""
+
+
 class Http(msgspec.Struct, frozen=True, tag="http"):
     method: str
     url: Words
@@ -113,6 +124,15 @@ class Http(msgspec.Struct, frozen=True, tag="http"):
     json: Field = None
     has_json: bool = False
     """Whether the body is the field `json`, encoded as JSON."""
+    upload: StepRef | FileRef | None = None
+    """The file that is the body."""
+    form: tuple[FormField, ...] = ()
+    download: str = ""
+    """The name of the file that the response is stored in."""
+
+    @property
+    def has_content(self) -> bool:
+        return self.body is not None or self.has_json or self.upload is not None or bool(self.form)
 
 
 class Mcp(msgspec.Struct, frozen=True, tag="mcp"):
@@ -290,6 +310,10 @@ class Step(msgspec.Struct, frozen=True):
     """The hosts that its command may reach."""
     reads: tuple[str, ...] = ()
     """The paths outside the workspace that its command may read."""
+    files: dict[str, Words] = {}
+    """The files that its command produces, by name: paths in its folder."""
+    takes: dict[str, StepRef | FileRef] = {}
+    """Files of earlier steps that are put into its folder first, by path."""
     state: dict[str, Field] = {}
     """The values that are kept for later runs once the step has completed."""
     beyond: tuple[str, ...] = ()

@@ -39,6 +39,7 @@ from cuebook.dialects.presentation.preview import Step as ShownStep
 from cuebook.kernel.browsing import Trail
 from cuebook.kernel.effects import Acting, AskHuman, AskModel, Browse, CallTool, RunPlaybook, SendHttp
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.files import FileRef
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.run import Settings
 
@@ -262,7 +263,7 @@ class _StandIns:
         self.missing: dict[str, None] = {}
 
     def step(self, step: Step) -> Step:
-        made = {"action": self._put(step.action), "stdin": self._put(step.stdin), "env": self._put(step.env)}
+        made = {name: self._put(getattr(step, name)) for name in ("action", "stdin", "env", "files", "takes")}
         return msgspec.structs.replace(step, **made)
 
     def _put(self, value: T) -> T:
@@ -273,6 +274,8 @@ class _StandIns:
             case Secret() if self._is_missing(value):
                 self.missing[value.arg] = None
                 made = None
+            case StepRef():  # a file, which only the run has
+                made = FileRef(self.unknown.setdefault(value, self._word(value, len(self.unknown))), "", 0)
             case dict():
                 made = {name: self._put(one) for name, one in value.items()}
                 made = {name: one for name, one in made.items() if not self._is_missing(value[name])}

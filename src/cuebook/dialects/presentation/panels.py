@@ -107,6 +107,8 @@ class Fact(msgspec.Struct, frozen=True):
     """Whether it is also shown next to the step's name."""
     page: bool = False
     """Whether its record has a browser's page, with a picture and the elements."""
+    file: str = ""
+    """The digest of the file that it is about, which can be downloaded."""
 
     @property
     def has_observed(self) -> bool:

@@ -38,6 +38,7 @@ from cuebook.kernel.events import (
     StepStarted,
     Suspended,
 )
+from cuebook.kernel.files import files_of
 from cuebook.kernel.fold.replay import ALL, Cursor, Recorded
 from cuebook.kernel.journal import ROOT, Entry, Key, Place, branch_path, plain, without_void
 from cuebook.kernel.outcomes import SUPERSEDED, Answer, Cancelled, Done, EffectFailed, Failed
@@ -647,7 +648,8 @@ class Driver:
         self.acting.pop(key, None)  # its outcome is known: an immediate cancel no longer interrupts it
         if self.cancel is None and isinstance(outcome, Failed) and outcome.code == CANCELLED.code:
             outcome = msgspec.structs.replace(DECIDED, details=outcome.details)  # only its branch was interrupted
-        return self.writer.commit(Performed(outcome, fingerprint), Place(*key, attempt), outcome)
+        also = {"files": [one.digest for one in files_of(outcome)]} if files_of(outcome) else {}
+        return self.writer.commit(Performed(outcome, fingerprint), Place(*key, attempt), outcome, **also)
 
 
 def _heard(task: asyncio.Task[Any]) -> None:

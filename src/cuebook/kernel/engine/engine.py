@@ -531,7 +531,21 @@ class Engine:
             return worse(verdict, records[0].seq, "the playbook it started from was changed")
         if verdict.broken_at is None and not any(record.body.startswith(PURGED) for record in records):
             verdict = compared(whole, [self.codec.entry(record) for record in records], verdict)
-        return unchanged(records, verdict, self.store.text)
+        verdict = unchanged(records, verdict, self.store.text)
+        return verdict if verdict.broken_at is not None else await self._with_files(records, verdict, row.tenant)
+
+    async def _with_files(self, records: list[Record], verdict: Verdict, tenant: str) -> Verdict:
+        """The verdict, marked as broken if the content of a file was changed."""
+        if not any(b'"files":[{' in record.body for record in records):
+            return verdict
+        from cuebook.kernel.engine.files import changed
+        from cuebook.kernel.fold.verify import worse
+
+        entries = (self.codec.entry(record) for record in records if not record.body.startswith(PURGED))
+        different, missing = await changed(self.store, tenant, entries)
+        if different is not None:
+            return worse(verdict, different.seq, f"the file {different.name} of step {different.step} was changed")
+        return msgspec.structs.replace(verdict, missing=(*verdict.missing, *missing))
 
     async def _is_another(self, begun: Record, row: RunRow) -> bool:
         """Whether the playbook differs from the version that the run started with."""

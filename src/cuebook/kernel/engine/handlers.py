@@ -37,6 +37,7 @@ from cuebook.kernel.engine import in_doubt
 from cuebook.kernel.engine.approval import CANCELLED, REQUESTED, CutShort, admit, interruptibly
 from cuebook.kernel.engine.budget import NO_BUDGET, Over, cut_by_budget, out_of_time, over_budget, spent, within_budget
 from cuebook.kernel.engine.descriptors import NoDescriptors, exhausted, lacks_descriptors, pauses
+from cuebook.kernel.engine.files import StoredFiles
 from cuebook.kernel.engine.reply_stream import ReplyStream
 from cuebook.kernel.errors import CuebookError, Elsewhere, Fenced, with_fix
 from cuebook.kernel.events import (
@@ -554,6 +555,7 @@ def call_of(
         limits=admitted.limits,
         begin=begin,
         slots=driver.engine.slots,
+        files=StoredFiles(driver.engine.store, driver.row.tenant, driver.engine.redactor),
         masked=driver.engine.redactor.value,
     )
 

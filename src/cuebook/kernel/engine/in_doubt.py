@@ -177,11 +177,15 @@ def words_of(effect: Effect) -> str:
 def parts_of(effect: Effect) -> dict[str, str]:
     """Everything that a repetition would do, by name, with handles in place of secrets."""
     match effect:
-        case RunCommand(argv=argv, cwd=cwd, env=env, stdin=stdin, network=hosts, reads=reads):
+        case RunCommand(argv=argv, cwd=cwd, env=env, stdin=stdin, network=hosts, reads=reads, takes=takes):
             made = {"command": shlex.join(argv), "folder": cwd, "environment": _lines(env, "="), "stdin": stdin}
             made |= {"network": ", ".join(hosts), "may also read": ", ".join(reads)}
-        case SendHttp(method=method, url=url, headers=headers, body=body):
+            made["files put there"] = _lines({path: str(file) for path, file in takes.items()}, ": ")
+        case SendHttp(method=method, url=url, headers=headers, body=body, upload=upload, form=form):
             made = {"request": f"{method.upper()} {url}", "headers": _lines(headers, ": "), "body": body}
+            if upload is not None or form:
+                parts = {one.name: str(one.file or one.text) for one in form}
+                made["body"] = _lines(parts, ": ") if upload is None else f"the file {upload}"
         case CallTool(tool=tool, arguments=arguments):
             made = {"tool": tool, "arguments": msgspec.json.encode(arguments, enc_hook=str).decode()}
         case _:

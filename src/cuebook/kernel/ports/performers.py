@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import msgspec
 
 from cuebook.kernel.effects import AskModel
+from cuebook.kernel.files import NoFiles, RunFiles
 from cuebook.kernel.outcomes import AnyOutcome, Failed
 from cuebook.kernel.ports.sandbox import Limits, at_once
 from cuebook.kernel.run import Settings
@@ -100,6 +101,8 @@ class Call(msgspec.Struct, frozen=True):
     """For limits that hold across all processes on one store."""
     output: Callable[[bytes], None] | None = None
     """Receives the output of a command as it arrives, unmasked and in full."""
+    files: RunFiles = NoFiles()
+    """The files of the run."""
     masked: Callable[[Any], Any] = _as_it_is
     """Masks the secrets in a value. Mask text before cutting it: half a secret is not recognised."""
 

@@ -33,6 +33,8 @@ class Batch(msgspec.Struct, gc=False):
     """Branch path and sequence number of each checkpoint among the records."""
     dropped: Sequence[tuple[int, str]] = ()
     """Rewinds, each a record and a branch path. Later steps and checkpoints on that branch are void."""
+    files: Sequence[str] = ()
+    """Digests of the files that these records name."""
 
 
 class Claim(msgspec.Struct, kw_only=True):
@@ -97,6 +99,8 @@ class RunCopy(msgspec.Struct, kw_only=True):
     """Those that no driver has taken yet."""
     checkpoints: list[tuple[str, int]]
     texts: dict[str, str] = {}
+    files: list[str] = []
+    """Digests of the files that it refers to."""
 
     @property
     def has_news(self) -> bool:
@@ -310,6 +314,21 @@ class Store(Protocol):
 
     def text(self, digest: str) -> str:
         """A long text, by its digest."""
+
+    async def put_piece(self, tenant: str, digest: str, number: int, data: bytes) -> None:
+        """Stores one piece of a file, counted from 0. Storing it again changes nothing."""
+
+    async def put_file(self, tenant: str, digest: str, size: int) -> None:
+        """Marks a file as complete, after all its pieces."""
+
+    async def has_file(self, tenant: str, digest: str) -> bool:
+        """Whether the whole file is there."""
+
+    async def piece(self, tenant: str, digest: str, number: int) -> bytes | None:
+        """One piece of a file; None after the last."""
+
+    async def files(self, run: str) -> list[str]:
+        """The digests of the files that a run refers to, including inherited ones. No other file is needed by it."""
 
     async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
         """Stores a decision for all runs of a tenant under a name, replacing any earlier decision."""

@@ -26,6 +26,7 @@ from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.outcomes import CommandResult, Failed
 from cuebook.kernel.ports import Action, Call, Confinement, Description, Sandbox
 from cuebook.kernel.run import Settings
+from cuebook.performers.commands import files as command_files
 from cuebook.performers.commands.folders import Folders
 from cuebook.performers.commands.mentions import Named, named_by
 from cuebook.performers.commands.process import Running, outcome_of
@@ -55,6 +56,7 @@ def preview(
     given = [_with_handle(use) for use in effect.secrets if use.at == "stdin"]
     if effect.stdin or given:
         made["stdin"] = effect.stdin or given[0]
+    made |= command_files.shown(effect)
     if named.files:
         shown = (f"{name} ({_short(digest)})" for name, digest in named.files.items())
         made["files as they are now"] = "\n".join(shown)
@@ -135,6 +137,7 @@ class CommandPerformer:
             self._finder.require(effect)
             self._hosts(effect)
             outside_paths(effect.reads)
+            command_files.actions(effect, self._finder.workspace)
         except BadInput as refused:
             return Failed.of(refused)
         return self._no_sandbox() or self._outlined(effect)
@@ -144,6 +147,7 @@ class CommandPerformer:
             found = self._finder.find(effect)
             hosts = list(map(str, self._hosts(effect)))
             reads = outside_paths(effect.reads)
+            command_files.actions(effect, self._finder.workspace)
         except BadInput as refused:
             return Failed.of(refused)
         if refusal := self._no_sandbox():
@@ -179,7 +183,16 @@ class CommandPerformer:
             call.warn("unsandboxed", f"{shlex.join(effect.argv)} ran without a sandbox, as configured.")
         private = self._private.take()
         try:
-            return await self._run(effect, found, private, call, reads)
+            if effect.takes:
+                await call.begin()
+                await command_files.put(effect, self._finder.workspace, call)
+            outcome = await self._run(effect, found, private, call, reads)
+            if effect.files and isinstance(outcome, CommandResult) and outcome.exit_code == 0:
+                kept = await command_files.collected(effect, self._finder.workspace, call)
+                outcome = msgspec.structs.replace(outcome, files=kept)
+            return outcome
+        except CuebookError as error:
+            return Failed.of(error)
         finally:
             self._private.give_back(private)
 
@@ -195,13 +208,14 @@ class CommandPerformer:
         # So can the settings in a folder.
         typed = placed_in(self._finder.place(effect), typed)
         # A command with network access can change things there, so it is not limited to reading.
-        held = effect.reads_only and self._sandbox.name != "none" and not effect.network
+        held = effect.reads_only and self._sandbox.name != "none" and not effect.network and not effect.takes
         command = Action("command", typed, reads_only=held)
         reached = [Action("egress", f"CONNECT {place.url.place}") for place in self._hosts(effect)]
         # The rules for hosts decide; this is for rules that keep commands off the network altogether.
         network = (Action("tool", "network", reads_only=True),) if reached else ()
+        put = command_files.actions(effect, self._finder.workspace) if effect.takes else []
         outside = [Action("file", f"read:{path}", True, listed=True) for path in outside_paths(effect.reads)]
-        return Description((command, *reached, *network, *outside), f"Run {line}", reads_only=held)
+        return Description((command, *reached, *network, *outside, *put), f"Run {line}", reads_only=held)
 
     def _hosts(self, effect: RunCommand) -> list[Place]:
         """The hosts that it may reach, in normal form. Raises `BadInput` for one that it must not reach."""

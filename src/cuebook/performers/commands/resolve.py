@@ -162,7 +162,7 @@ class Finder:
     """Finds programs in a workspace, and in the folders of a PATH."""
 
     def __init__(self, workspace: Path, path: str) -> None:
-        self._workspace = workspace
+        self.workspace = self._workspace = workspace
         self.folders = [folder for folder in path.split(os.pathsep) if os.path.isabs(folder)]
         self.path = os.pathsep.join(self.folders)
 

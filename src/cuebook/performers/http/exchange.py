@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ssl
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -17,7 +17,9 @@ import msgspec
 
 from cuebook.formats.addresses import Private, Url, check_addresses, check_host
 from cuebook.kernel.engine.descriptors import NoDescriptors, exhausted, lacks_descriptors
+from cuebook.kernel.files import Pieces
 from cuebook.kernel.outcomes import Failed
+from cuebook.performers.files.spool import LARGEST
 from cuebook.system import lazy_imports
 from cuebook.system.network import Resolver, is_loopback, system_tls
 
@@ -32,6 +34,10 @@ _TRY_SECONDS = 5.0
 _FRAMING_SLACK = 1 << 20
 _FRAMING_FACTOR = 8
 """A one-byte chunk takes six bytes on the wire; a server that sends much more than that wants to keep us busy."""
+
+
+_UNPACKED = 1 << 20
+"""How many bytes are decompressed at once."""
 
 
 class Ended(Exception):
@@ -49,6 +55,14 @@ class Outgoing(msgspec.Struct, frozen=True):
     url: Url
     headers: tuple[tuple[str, str], ...]
     body: bytes = b""
+    stream: Pieces | None = None
+    """The body, if it is too large to be in memory."""
+    length: int = 0
+    """Of the stream, in bytes."""
+
+    @property
+    def has_body(self) -> bool:
+        return bool(self.body) or self.stream is not None
 
 
 class Incoming(msgspec.Struct, frozen=True):
@@ -90,12 +104,17 @@ async def exchange(
     resolve: Resolver,
     progress: Progress,
     tls: ssl.SSLContext | None = None,
+    sink: Callable[[bytes], None] | None = None,
 ) -> Incoming:
-    """Sends the request and reads at most `limit` bytes of the body. Raises `Ended`, `BadUrl` or `RefusedAddress`."""
+    """Sends the request and reads at most `limit` bytes of the body. Raises `Ended`, `BadUrl` or `RefusedAddress`. The body
+    of a successful response goes to the `sink`, if there is one, and is limited by it alone.
+    """
     url = outgoing.url
     progress.begin(url)
     http = await lazy_imports.load("httpcore2")
-    wire = _Wire(http, url, private, resolve, progress, _FRAMING_SLACK + _FRAMING_FACTOR * limit)
+    wire = _Wire(
+        http, url, private, resolve, progress, _FRAMING_SLACK + _FRAMING_FACTOR * (limit if sink is None else LARGEST)
+    )
     if tls is None and url.scheme == "https":
         tls = system_tls()
     connection = http.AsyncHTTPConnection(
@@ -107,11 +126,11 @@ async def exchange(
         outgoing.method,
         http.URL(scheme=url.scheme.encode(), host=url.host.encode(), port=url.port, target=url.target.encode("ascii")),
         headers=[(name.encode(), value.encode()) for name, value in _framed(outgoing)],
-        content=outgoing.body,
+        content=outgoing.body if outgoing.stream is None else outgoing.stream(),
     )
     try:
         response = await connection.handle_async_request(request)
-        return await _read(response, outgoing, limit, progress)
+        return await _read(response, outgoing, limit, progress, sink)
     except http.LocalProtocolError:
         # Its message may quote a header, which may contain a secret.
         raise Ended(
@@ -125,8 +144,9 @@ async def exchange(
 
 def _framed(outgoing: Outgoing) -> list[tuple[str, str]]:
     headers = [("Host", outgoing.url.authority), *outgoing.headers, ("Connection", "close")]
-    if outgoing.body or outgoing.method in ("POST", "PUT", "PATCH"):
-        headers.append(("Content-Length", str(len(outgoing.body))))
+    if outgoing.has_body or outgoing.method in ("POST", "PUT", "PATCH"):
+        length = len(outgoing.body) if outgoing.stream is None else outgoing.length
+        headers.append(("Content-Length", str(length)))
     return headers
 
 
@@ -277,7 +297,9 @@ class _Stream:
 # --- the response -----------------------------------------------------------------------------------
 
 
-async def _read(response: Any, outgoing: Outgoing, limit: int, progress: Progress) -> Incoming:
+async def _read(
+    response: Any, outgoing: Outgoing, limit: int, progress: Progress, sink: Callable[[bytes], None] | None
+) -> Incoming:
     origin = outgoing.url.origin
     progress.status = response.status
     headers = _headers(response.headers, origin)
@@ -287,7 +309,11 @@ async def _read(response: Any, outgoing: Outgoing, limit: int, progress: Progres
     incoming = Incoming(response.status, headers, locations)
     if incoming.moved:
         return incoming  # its body is not used
-    body = _Body(limit, headers.get("content-encoding", ""), origin)
+    if sink is not None and response.status < 400:
+        limit = LARGEST
+    else:
+        sink = None
+    body = _Body(limit, headers.get("content-encoding", ""), origin, sink)
     async with aclosing(response.aiter_stream()) as pieces:
         async for piece in pieces:
             progress.received += len(piece)
@@ -324,8 +350,9 @@ def _text(value: bytes) -> str:
 class _Body:
     """Keeps the first bytes of a body, decompressed if necessary, and never decompresses more than it keeps."""
 
-    def __init__(self, limit: int, encoding: str, origin: str) -> None:
+    def __init__(self, limit: int, encoding: str, origin: str, sink: Callable[[bytes], None] | None = None) -> None:
         self._limit = limit
+        self._sink = sink
         self._origin = origin
         self._pieces: list[bytes] = []
         self._kept = 0
@@ -353,7 +380,10 @@ class _Body:
         room = self._limit - self._kept
         self.truncated = len(piece) > room
         kept = piece[:room]
-        self._pieces.append(kept)
+        if self._sink is None:
+            self._pieces.append(kept)
+        else:
+            self._sink(kept)
         self._kept += len(kept)
 
     def _unpack(self, packed: bytes) -> None:
@@ -369,7 +399,7 @@ class _Body:
                     return
                 self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
             try:
-                piece = self._unpacker.decompress(packed, self._limit - self._kept + 1)
+                piece = self._unpacker.decompress(packed, min(self._limit - self._kept + 1, _UNPACKED))
             except zlib.error:
                 raise Ended(
                     self._unreadable(f"is not compressed as {self._encoding}, although its headers say so")

@@ -10,7 +10,7 @@ import asyncio
 import codecs
 import re
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -24,6 +24,8 @@ from cuebook.kernel.outcomes import UNANSWERED, Failed, HttpResponse
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.files.decoding import decoded, is_text
+from cuebook.performers.files.spool import Spool
+from cuebook.performers.http import forms
 from cuebook.performers.http.exchange import Ended, Incoming, Outgoing, Progress, exchange
 from cuebook.system.network import Resolver, is_loopback, look_up
 
@@ -113,8 +115,10 @@ class HttpPerformer:
         if headers:
             preview["headers"] = "\n".join(headers)
         bodies = [_shown(use) for use in effect.secrets if use.at == "body"]
-        if effect.body or bodies:
-            preview["body"] = effect.body or bodies[0]
+        if effect.body or bodies or forms.is_streamed(effect):
+            preview["body"] = forms.shown(effect) or effect.body or bodies[0]
+        if effect.download:
+            preview["download"] = f"to the file {effect.download} of this run"
         if effect.timeout is not None:
             preview["time limit"] = f"{effect.timeout:g} s"
         return Description(
@@ -125,9 +129,20 @@ class HttpPerformer:
         )
 
     async def perform(self, effect: SendHttp, call: Call) -> HttpResponse | Failed:
-        fetched = await self.fetch(effect, call, call.limits.output)
-        if isinstance(fetched, Failed):
-            return fetched
+        spool = Spool(call.files, effect.download) if effect.download else None
+        try:
+            fetched = await self.fetch(effect, call, call.limits.output, None if spool is None else spool.write)
+            if isinstance(fetched, Failed):
+                return fetched
+            if spool is not None and fetched.incoming.status < 400:
+                file = await spool.stored()
+                incoming = fetched.incoming
+                return HttpResponse(incoming.status, incoming.headers, url=str(fetched.url), files=(file,))
+        except CuebookError as error:
+            return Failed.of(error)
+        finally:
+            if spool is not None:
+                spool.close()
         incoming = fetched.incoming
         body, cut = Text(fetched.text()), incoming.truncated
         if cut:
@@ -138,12 +153,15 @@ class HttpPerformer:
         where = str(fetched.url)
         return HttpResponse(incoming.status, incoming.headers, body, where, cut, fetched.replaced, incoming.size)
 
-    async def fetch(self, effect: SendHttp, call: Call, limit: int) -> Fetched | Failed:
-        """The response with at most `limit` bytes of its body, within the call's time."""
+    async def fetch(
+        self, effect: SendHttp, call: Call, limit: int, sink: Callable[[bytes], None] | None = None
+    ) -> Fetched | Failed:
+        """The response with at most `limit` bytes of its body, within the call's time. With a `sink`, the whole body of a
+        successful response goes there."""
         progress = Progress()
         try:
             async with asyncio.timeout(call.limits.seconds):
-                return await self._fetch(effect, call, limit, progress)
+                return await self._fetch(effect, call, limit, progress, sink)
         except TimeoutError:
             failed = _too_slow(call.given, progress)
         except Ended as ended:
@@ -154,7 +172,9 @@ class HttpPerformer:
             failed = Failed.of(refused)
         return _weighed(failed, effect, progress)
 
-    async def _fetch(self, effect: SendHttp, call: Call, limit: int, progress: Progress) -> Fetched:
+    async def _fetch(
+        self, effect: SendHttp, call: Call, limit: int, progress: Progress, sink: Callable[[bytes], None] | None
+    ) -> Fetched:
         request = _Request(effect, self._private)
         outgoing = request.outgoing(call)
         for hop in range(MOST_REDIRECTS + 1):
@@ -166,6 +186,7 @@ class HttpPerformer:
                     resolve=self._resolve,
                     tls=self._tls,
                     progress=progress,
+                    sink=sink,
                 )
             except NoDescriptors as error:
                 if not hop:
@@ -230,7 +251,10 @@ class _Request:
             raise SecretMisplaced(f"The secret {missing.handle} for {missing.at} was not provided.")
         headers = [*self.headers, *self._secret_headers(secrets), *self._added(call)]
         body = secrets["body"].encode() if "body" in secrets else self._body
-        return Outgoing(self.method, self.url, tuple(headers), body)
+        if not forms.is_streamed(self._effect):
+            return Outgoing(self.method, self.url, tuple(headers), body)
+        pieces, length = forms.stream(self._effect, call.files)
+        return Outgoing(self.method, self.url, tuple(headers), stream=pieces, length=length)
 
     def _check_names(self) -> None:
         seen: set[str] = set()
@@ -267,6 +291,8 @@ class _Request:
     def _added(self, call: Call) -> list[tuple[str, str]]:
         given = {name.lower() for name in self.names}
         added = {"User-Agent": f"cuebook/{__version__}", "Accept": "*/*", "Accept-Encoding": "identity"}
+        if forms.is_streamed(self._effect):
+            added["Content-Type"] = forms.content_type(self._effect)
         if not _reads_only(self.method, self.names):
             added["Idempotency-Key"] = call.key if _PRINTABLE.fullmatch(call.key) else digest_of(call.key)
         return [(name, value) for name, value in added.items() if name.lower() not in given]
@@ -312,19 +338,19 @@ def _redirected(outgoing: Outgoing, incoming: Incoming, secret_headers: list[str
     url = resolve_url(here, incoming.locations[0])
     if here.scheme == "https" and url.scheme == "http":
         raise Ended(_refused(here, url, "it would no longer be secure"))
-    method, body = outgoing.method, outgoing.body
+    method, sent = outgoing.method, outgoing
     if (incoming.status == 303 and method != "HEAD") or (incoming.status in (301, 302) and method == "POST"):
-        method, body = "GET", b""
+        method, sent = "GET", msgspec.structs.replace(outgoing, body=b"", stream=None, length=0)
     headers = outgoing.headers
     if url.origin != here.origin:
-        if body or method not in _READING:
+        if sent.has_body or method not in _READING:
             raise Ended(_refused(here, url, f"the {method} was meant for another server"))
         kept = [name for name in _HARMLESS_ELSEWHERE if name not in secret_headers]
         headers = tuple(entry for entry in headers if entry[0].lower() in kept)
     if method != outgoing.method:
         about_the_body = ("content-type", "content-encoding", "content-language", "idempotency-key")
         headers = tuple(entry for entry in headers if entry[0].lower() not in about_the_body)
-    return Outgoing(method, url, headers, body)
+    return msgspec.structs.replace(sent, method=method, url=url, headers=headers)
 
 
 def _refused(here: Url, there: Url, why: str) -> Failed:

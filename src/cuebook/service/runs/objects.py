@@ -9,6 +9,7 @@ import msgspec
 from cuebook.dialects import registry
 from cuebook.gate.policy import Override
 from cuebook.kernel.context import Text
+from cuebook.kernel.engine.files import KeptFile
 from cuebook.kernel.engine.waits import CHILD
 from cuebook.kernel.events import ENDED, WAITING, ArtifactMade
 from cuebook.kernel.journal import step_at
@@ -74,6 +75,18 @@ def run_object(view: RunView, *, interrupted: bool = False, waits_for: str = "")
         "waits": [wait_object(wait) for wait in view.waits],
         "overrides": [override_object(one) for one in view.overrides],
         **({"children": [row_object(one) for one in view.children]} if view.children else {}),
+        "files": [file_object(one) for one in view.files],
+    }
+
+
+def file_object(file: KeptFile) -> dict[str, Any]:
+    """A file that a step produced. Its content is found by its digest."""
+    return {
+        "step": file.step,
+        "name": file.name,
+        "filename": file.filename or None,
+        "size": file.size,
+        "digest": file.digest,
     }
 
 

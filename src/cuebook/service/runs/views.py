@@ -12,6 +12,7 @@ from cuebook.dialects.playbook import Playbook
 from cuebook.gate.policy import Override
 from cuebook.kernel.answers import IN_ADVANCE, UNATTENDED
 from cuebook.kernel.context import Attachment, Text, ToolCall
+from cuebook.kernel.engine.files import KeptFile, kept_in
 from cuebook.kernel.events import (
     ArtifactMade,
     Forked,
@@ -124,6 +125,8 @@ class RunView(msgspec.Struct, frozen=True):
     """What was allowed in advance for this run, including what was revoked since."""
     children: tuple[RunRow, ...] = ()
     """The child runs that it has started, oldest first."""
+    files: tuple[KeptFile, ...] = ()
+    """The files that its steps have produced, in order."""
 
 
 def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: Iterable[Entry]) -> RunView:
@@ -152,6 +155,7 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
         if changes:
             notes.setdefault(step, []).extend(changes)
 
+    entries = list(entries)
     for entry in entries:
         event = entry.event
         if isinstance(event, Performed) and is_incomplete(event.outcome):
@@ -208,6 +212,7 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
         frozenset(incomplete),
         tuple(tools.calls.values()),
         tuple(tools.plans),
+        files=tuple(kept_in(entries)),
     )
 
 

@@ -126,6 +126,13 @@ async def create(db: Connected, row: RunRow, text: str, batch: Batch, ending: Ba
     )
     if made is None:
         raise run_exists(row.id)
+    if row.parent:  # a fork refers to all files of its parent
+        await _do(
+            db,
+            "INSERT INTO run_files (run, digest, tenant) SELECT %s, f.digest, f.tenant FROM run_files f"
+            " JOIN runs r ON r.key = f.run WHERE r.id = %s ON CONFLICT DO NOTHING",
+            (made[0], row.parent),
+        )
     await _put(db, made[0], batch, row.epoch)
     if ending is not None:
         await release(db, ending, False)
@@ -135,7 +142,15 @@ async def create(db: Connected, row: RunRow, text: str, batch: Batch, ending: Ba
 async def bring_in(db: Connected, copy: RunCopy) -> None:
     """Adds a run from another store."""
     row = msgspec.structs.replace(copy.row, driver="")
-    batch = Batch(row.id, row.epoch, copy.records, steps=copy.steps, texts=copy.texts, checkpoints=copy.checkpoints)
+    batch = Batch(
+        row.id,
+        row.epoch,
+        copy.records,
+        steps=copy.steps,
+        texts=copy.texts,
+        checkpoints=copy.checkpoints,
+        files=copy.files,
+    )
     key = await create(db, row, copy.text, batch)
     error = None if row.error is None else _json(row.error).decode()
     await _do(db, "UPDATE runs SET error = %s, news = %s WHERE key = %s", (error, copy.has_news, key))

@@ -164,4 +164,28 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE runs ADD COLUMN caller text COLLATE "C" NOT NULL DEFAULT '';   -- the run that started it and drives it
     CREATE INDEX runs_by_caller ON runs (caller) WHERE caller <> '';
     """,
+    # 6: files that steps produce.
+    """
+    CREATE TABLE files (
+        digest text COLLATE "C" NOT NULL,          -- SHA-256 of the content
+        tenant text COLLATE "C" NOT NULL,
+        size   bigint NOT NULL,
+        PRIMARY KEY (digest, tenant)               -- once all its pieces are there
+    );
+    CREATE TABLE pieces (
+        digest text COLLATE "C" NOT NULL,          -- of the whole file
+        tenant text COLLATE "C" NOT NULL,
+        number integer NOT NULL,
+        body   bytea NOT NULL,
+        PRIMARY KEY (digest, tenant, number)
+    );
+    ALTER TABLE pieces ALTER COLUMN body SET STORAGE EXTERNAL;
+    CREATE TABLE run_files (
+        run    bigint NOT NULL,
+        digest text COLLATE "C" NOT NULL,
+        tenant text COLLATE "C" NOT NULL,
+        PRIMARY KEY (run, digest)
+    );
+    CREATE INDEX runs_of_file ON run_files (digest);
+    """,
 )

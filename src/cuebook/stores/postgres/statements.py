@@ -50,6 +50,10 @@ _TAKE = f"UPDATE signals SET taken = true WHERE id = ANY(%s) AND {_HELD}"
 _CHECKPOINT = """
     INSERT INTO checkpoints (run, path, seq, tenant)
     SELECT r.key, %s, %s, r.tenant FROM runs r WHERE r.key = %s AND r.epoch = %s"""
+_FILES = """
+    INSERT INTO run_files (run, digest, tenant)
+    SELECT r.key, f.digest, r.tenant FROM runs r, unnest(%s::text[]) AS f(digest) WHERE r.key = %s AND r.epoch = %s
+    ON CONFLICT DO NOTHING"""
 _DROP = """
     DELETE FROM {} WHERE run = %s AND seq >= %s AND (starts_with(path, %s) OR starts_with(%s, path))
         AND EXISTS (SELECT 1 FROM runs r WHERE r.key = %s AND r.epoch = %s)"""
@@ -96,6 +100,8 @@ class Statements:
             self._done.append((_CLOSE, (list(batch.closed), key, epoch)))
         if batch.taken:
             self._done.append((_TAKE, (list(batch.taken), key, epoch)))
+        if batch.files:
+            self._done.append((_FILES, (list(batch.files), key, epoch)))
         for path, seq in batch.checkpoints:
             self._done.append((_CHECKPOINT, (path, seq, key, epoch)))
 

@@ -26,6 +26,7 @@ from cuebook.stores.leases import new_slot
 from cuebook.stores.postgres import operations
 from cuebook.stores.postgres.bus import Bus
 from cuebook.stores.postgres.database import Database
+from cuebook.stores.postgres.files import FileTables
 from cuebook.stores.postgres.group_commit import GroupCommit
 from cuebook.stores.postgres.notices import ready_notice, slot_notice
 from cuebook.stores.postgres.operations import LeaseHolder, holder_columns
@@ -64,7 +65,7 @@ _SHORTEST_ANSWER = 3.0
 """Seconds that a heartbeat has at least, even if leases are short."""
 
 
-class PostgresStore:
+class PostgresStore(FileTables):
     """Opens the store at the URL of a Postgres database, and creates its tables if they do not exist."""
 
     def __init__(
@@ -422,6 +423,7 @@ class PostgresStore:
             waits=whole.waits,
             signals=await self._signals_of(run),
             checkpoints=[(path, seq) for path, seq in await self._all(query, (await self._key(run),))],
+            files=await self.files(run),
         )
 
     async def bring_in(self, copy: RunCopy) -> None:

@@ -161,6 +161,28 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE runs ADD COLUMN caller TEXT NOT NULL DEFAULT '';   -- the run that started it and drives it
     CREATE INDEX runs_by_caller ON runs (caller) WHERE caller <> '';
     """,
+    # 7: files that steps produce.
+    """
+    CREATE TABLE files (
+        tenant TEXT NOT NULL,
+        digest TEXT NOT NULL,                    -- SHA-256 of the content
+        size   INTEGER NOT NULL,
+        PRIMARY KEY (tenant, digest)             -- once all its pieces are there
+    ) WITHOUT ROWID;
+    CREATE TABLE pieces (
+        tenant TEXT NOT NULL,
+        digest TEXT NOT NULL,                    -- of the whole file
+        number INTEGER NOT NULL,
+        body   BLOB NOT NULL
+    );
+    CREATE UNIQUE INDEX pieces_of_file ON pieces (tenant, digest, number);
+    CREATE TABLE run_files (
+        run    INTEGER NOT NULL,
+        digest TEXT NOT NULL,
+        PRIMARY KEY (run, digest)
+    ) WITHOUT ROWID;
+    CREATE INDEX runs_of_file ON run_files (digest);
+    """,
 )
 
 FOLDED_SINCE = 4

@@ -38,6 +38,7 @@ from cuebook.stores.rows import (
     whole_of,
 )
 from cuebook.stores.sqlite.database import Database
+from cuebook.stores.sqlite.files import FileTables
 from cuebook.stores.sqlite.group_commit import Writer
 from cuebook.stores.sqlite.log_space import LogSpace
 from cuebook.stores.sqlite.transaction import HELD_SLOTS, LASTING_SLOTS, Transaction
@@ -58,7 +59,7 @@ _NOT_OVER = (
 )
 
 
-class SqliteStore:
+class SqliteStore(FileTables):
     """Opens the store at `path` and creates it if it does not exist. A read-only store, for example on a read-only
     disk, can be read; every write is rejected.
     """
@@ -381,6 +382,7 @@ class SqliteStore:
             waits=whole.waits,
             signals=self._signals_of(run),
             checkpoints=[(path, seq) for path, seq in checkpoints],
+            files=await self.files(run),
         )
 
     async def bring_in(self, copy: RunCopy) -> None:

@@ -183,16 +183,36 @@ class Transaction:
         key = cursor.lastrowid
         assert key is not None
         self._runs[row.id] = (key, row.epoch)
+        if row.parent:  # a fork refers to all files of its parent
+            db.execute(
+                "INSERT OR IGNORE INTO run_files SELECT ?, digest FROM run_files"
+                " WHERE run = (SELECT key FROM runs WHERE id = ?)",
+                (key, row.parent),
+            )
         self._put(key, batch)
         if ending is not None:
             self.release(ending, False)
         if row.epoch == 0 and row.status == "pending" and not row.parent and len(self._new) < _MOST_NEW:
             self._new[row.id] = (msgspec.structs.replace(copy_row(row), driver="", error=None), batch.records)
 
+    def put_piece(self, tenant: str, digest: str, number: int, data: bytes) -> None:
+        self._db.execute("INSERT OR IGNORE INTO pieces VALUES (?,?,?,?)", (tenant, digest, number, data))
+
+    def put_file(self, tenant: str, digest: str, size: int) -> None:
+        self._db.execute("INSERT OR IGNORE INTO files VALUES (?,?,?)", (tenant, digest, size))
+
     def bring_in(self, copy: RunCopy) -> None:
         """Adds a run of another store. A refusal comes before anything is written."""
         row = msgspec.structs.replace(copy.row, driver="")
-        batch = Batch(row.id, row.epoch, copy.records, steps=copy.steps, texts=copy.texts, checkpoints=copy.checkpoints)
+        batch = Batch(
+            row.id,
+            row.epoch,
+            copy.records,
+            steps=copy.steps,
+            texts=copy.texts,
+            checkpoints=copy.checkpoints,
+            files=copy.files,
+        )
         self.create(row, copy.text, batch)
         self._new.pop(row.id, None)
         key, _ = self._find(row.id)
@@ -438,6 +458,8 @@ class Transaction:
             self._steps.append(step_values(key, s))
         if batch.texts:
             self._texts.extend(batch.texts.items())
+        for digest in batch.files:
+            self._db.execute("INSERT OR IGNORE INTO run_files VALUES (?,?)", (key, digest))
         for wait in batch.opened:
             self._quiet.discard(key)
             self._db.execute(

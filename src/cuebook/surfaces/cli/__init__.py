@@ -38,6 +38,7 @@ COMMANDS = {
     "show": ("commands.show", "Show a run: steps, outputs and what it is waiting for."),
     "events": ("commands.show", "Show what happened in a run, and follow it."),
     "inbox": ("commands.show", "List everything that needs someone's attention."),
+    "files": ("commands.files", "List the files that a run's steps have produced, or write one out."),
     "diff": ("commands.diff", "Compare two runs, step by step."),
     "audit": ("commands.audit", "Show what a run did and who allowed it, and check its journal."),
     "replay": ("commands.show", "Replay a run from its journal without performing anything."),
@@ -62,7 +63,7 @@ COMMANDS = {
 GROUPS = {
     "Write": (("new", "validate", "explain"), ("convert", "graph", "test")),
     "Run": (("run", "resume", "answer"), ("cancel", "decide", "restart", "retry", "runtime")),
-    "Inspect": (("runs", "show"), ("audit", "diff", "events", "inbox", "replay")),
+    "Inspect": (("runs", "show"), ("audit", "diff", "events", "files", "inbox", "replay")),
     "Operate": (("serve",), ("mcp", "policy", "secrets", "store", "users", "worker")),
     "Set up": (("models",), ("completion", "doctor", "keys")),
 }

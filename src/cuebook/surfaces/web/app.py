@@ -21,8 +21,8 @@ from cuebook.service.readiness import Readiness
 from cuebook.service.service import Service
 from cuebook.surfaces.mcp.http import Mounted
 from cuebook.surfaces.web import problems
+from cuebook.surfaces.web.api import files, runs, triggers
 from cuebook.surfaces.web.api import library as catalog
-from cuebook.surfaces.web.api import runs, triggers
 from cuebook.surfaces.web.auth.guard import ANONYMOUS, EndpointGuard, Guard, Hosts, waiting_for
 from cuebook.surfaces.web.auth.sessions import Sessions, bearer_of
 from cuebook.surfaces.web.pages import pages, static
@@ -70,6 +70,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/api/runs/{id}/artifact", "GET", runs.artifact, "viewer", "json"),
     Endpoint("/api/runs/{id}/pages/{record}/picture", "GET", runs.page_picture, "viewer", "json"),
     Endpoint("/api/runs/{id}/pages/{record}/elements", "GET", runs.page_elements, "viewer", "json"),
+    Endpoint("/api/runs/{id}/files", "GET", files.files, "viewer", "json"),
+    Endpoint("/api/runs/{id}/files/{digest}", "GET", files.file, "viewer", "json"),
     Endpoint("/api/runs/{id}/diff/{other}", "GET", runs.diff, "viewer", "json"),
     Endpoint("/api/inbox", "GET", runs.inbox, "viewer", "json"),
     Endpoint("/api/waits/{id}", "GET", runs.wait, "viewer", "json"),

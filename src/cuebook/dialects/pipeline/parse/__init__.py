@@ -10,7 +10,7 @@ import msgspec
 from cuebook.dialects.findings import InvalidPlaybook, Problem
 from cuebook.dialects.pipeline import inputs
 from cuebook.dialects.pipeline.model import Arg, Pipeline, Step
-from cuebook.dialects.pipeline.parse import steps
+from cuebook.dialects.pipeline.parse import files, steps
 from cuebook.dialects.pipeline.parse.provenance import marked
 from cuebook.dialects.pipeline.parse.references import Place, Scope
 from cuebook.formats.shape import Shape, first_problems, in_order
@@ -111,7 +111,9 @@ class _Reading:
             if id and id in places:
                 fix = f"The other step is on line {items[places[id].position].line}: rename one of them."
                 shape.wrong(one.fields["id"].line, f"Two steps have the id '{id}'.", fix, "DUPLICATE_STEP")
-            places.setdefault(id or f"#{number}", Place(number, steps.namespace_of(one), steps.schema_of(one)))
+            places.setdefault(
+                id or f"#{number}", Place(number, steps.namespace_of(one), steps.schema_of(one), files.named(one))
+            )
         found = []
         for number, (id, one) in enumerate(zip(ids, items, strict=True)):
             scope = Scope(shape, declared, places, id or f"#{number}", self._used)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects.pipeline.model import Action, Cli, Http, Mcp, Secret, Words
-from cuebook.dialects.pipeline.parse import urls
+from cuebook.dialects.pipeline.parse import files, urls
 from cuebook.dialects.pipeline.parse.references import BRACES, STEP, Scope, plain_or
 from cuebook.formats.json import read_json
 from cuebook.formats.shape import Shape
@@ -26,6 +26,7 @@ WITHOUT_DRIVER = ("node",)
 _INSTEAD = {
     "node": "Use the tools of an MCP server that runs on that device, with `mcp`; or `cli` or `http`.",
 }
+_BODIES = ("body", "json", "multipart")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 WITHOUT_BODY = ("GET", "HEAD")
 LONGEST = 100_000
@@ -204,7 +205,7 @@ def _listed(scope: Scope, value: Value, at: str) -> list[Words]:
 
 def _http(scope: Scope, command: Written) -> Http | None:
     shape, at = scope.shape, command.at
-    fields = fields_of(scope, command, ("method", "url", "headers", "query", "body", "json"))
+    fields = fields_of(scope, command, ("method", "url", "headers", "query", *_BODIES, "download"))
     method, urls = _method(command.tokens)
     if "method" in fields:
         if method:
@@ -222,22 +223,32 @@ def _http(scope: Scope, command: Written) -> Http | None:
     if len(urls) > 1:
         fix = "Quote a URL that has spaces; headers and a body belong in `with`."
         shape.wrong(command.line, f"{at}: unexpected '{urls[1][:60]}' after the URL.", fix, CODE)
-    has_body = "body" in fields or "json" in fields
-    if has_body and not method:
+    bodies = [name for name in _BODIES if name in fields]
+    if bodies and not method:
         shape.wrong(command.line, f"{at} has a body but no method.", _HOW_TO_SEND, CODE)
-    for name in ("body", "json"):
-        if name in fields and method in WITHOUT_BODY:
+    for name in bodies:
+        if method in WITHOUT_BODY:
             no_body(shape, fields[name].line, f"{_of(at)}.with.{name}", method)
-    if "body" in fields and "json" in fields:
-        shape.wrong(fields["json"].line, f"{at} has two bodies: body and json.", "Remove one of them.", CODE)
+    if len(bodies) > 1:
+        what = f"{at} has two bodies: {' and '.join(bodies[:2])}."
+        shape.wrong(fields[bodies[1]].line, what, "Remove one of them.", CODE)
+    is_file = "body" in fields and fields["body"].kind == "map"
+    more: dict[str, Any] = {}
+    if is_file:
+        more["upload"] = files.upload(scope, fields["body"], f"{_of(at)}.with.body")
+    if "multipart" in fields:
+        more["form"] = files.form(scope, fields["multipart"], f"{_of(at)}.with.multipart")
+    if "download" in fields:
+        more["download"] = files.download(scope, fields["download"], f"{_of(at)}.with.download")
     return Http(
         method or "GET",
         url_of(scope, urls[0], fields["url"].line if "url" in fields else command.line, at),
         _texts(scope, fields, "query", at),
         _headers(scope, fields, at),
-        _body(scope, fields["body"], f"{_of(at)}.with.body") if "body" in fields else None,
+        _body(scope, fields["body"], f"{_of(at)}.with.body") if "body" in fields and not is_file else None,
         scope.field(fields["json"], f"{_of(at)}.with.json", secrets=False) if "json" in fields else None,
         "json" in fields,
+        **more,
     )
 
 

@@ -27,6 +27,7 @@ def marked(steps: Iterable[Step]) -> Iterator[Step]:
             yield step
             continue
         named = _from(outside, (step.action, step.env))
+        named = named or any(ref.step in outside for ref in refs(step.takes))  # it may be code
         fed = _from(outside, step.stdin)
         if named or fed:
             outside.add(step.id)

@@ -18,10 +18,10 @@ from cuebook.formats.values import Value
 
 RESULT_FIELDS = (
     "stdout", "json", "approved", "skipped", "error", "errorMessage", "exit_code", "status", "stderr", "headers",
-    "truncated",
+    "truncated", "files",
 )  # fmt: skip
 """The fields of an earlier step's result."""
-_WITH_PARTS = ("json", "headers")
+_WITH_PARTS = ("json", "headers", "files")
 _ONLY_OF = {"exit_code": ("cli",), "stderr": ("cli",), "status": ("http", "web"), "headers": ("http",)}
 KINDS = ("env", "keyring", "file")
 """The prefixes of handles that are not names."""
@@ -55,6 +55,8 @@ class Place(msgspec.Struct, frozen=True):
     namespace: str
     schema: Any = None
     """The schema of its output, if it declares one."""
+    files: tuple[str, ...] = ()
+    """The names of the files that it produces."""
 
 
 class _Handle(msgspec.Struct, frozen=True):
@@ -228,8 +230,31 @@ class Scope:
             return True
         return False
 
+    def file(self, text: str, line: int, at: str) -> StepRef | None:
+        """Parses a reference to a file of an earlier step, as in `$build.files.archive`; None if it is anything else."""
+        found = STEP.fullmatch(text)
+        parts = found[2].split(".") if found is not None else []
+        if found is None or len(parts) != 2 or parts[0] != "files":
+            return None
+        if self._is_before(found[1], found[2], line, at):
+            self._check_file(found[1], parts[1], line, at)
+        return StepRef(found[1], ("files", parts[1]))
+
+    def _check_file(self, id: str, name: str, line: int, at: str) -> None:
+        known = self._steps[id].files
+        if name not in known:
+            fix = self.shape.meant(name, known) if known else f"Declare it under `files` in step '{id}'."
+            self.shape.wrong(line, f"{at}: the step '{id}' produces no file '{name}'.", fix, "UNKNOWN_REFERENCE")
+
     def _check_path(self, id: str, first: str, rest: list[str], line: int, at: str) -> None:
         shape, namespace = self.shape, self._steps[id].namespace
+        if first == "files" and (len(rest) != 2 or rest[1] not in ("name", "size", "digest")):
+            fix = f"Write ${id}.files.NAME.digest or .size; a file itself belongs in takes, body or multipart."
+            shape.wrong(line, f"{at}: '${id}.{'.'.join((first, *rest))}' is not text.", fix, "BAD_FILE")
+            return
+        if first == "files":
+            self._check_file(id, rest[0], line, at)
+            return
         if first not in RESULT_FIELDS:
             fix = shape.meant(first, RESULT_FIELDS)
             shape.wrong(line, f"{at}: the result of a step has no '{first}'.", fix, "UNKNOWN_REFERENCE")

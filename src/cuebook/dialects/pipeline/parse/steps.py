@@ -21,7 +21,7 @@ from cuebook.dialects.pipeline.model import (
     Web,
     Words,
 )
-from cuebook.dialects.pipeline.parse import access, commands, contracts, people, run_values, undo
+from cuebook.dialects.pipeline.parse import access, commands, contracts, files, people, run_values, undo
 from cuebook.dialects.pipeline.parse.conditions import condition
 from cuebook.dialects.pipeline.parse.references import Scope
 from cuebook.formats.shape import Shape
@@ -33,7 +33,8 @@ OF_THE_FORMAT = (
     "id", "name", "command", "stdin", "condition", "approval", "output", "llm", "postcondition", "rollback_hint",
 )  # fmt: skip
 ADDED = (
-    "with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect", "network", "reads", "state", "input", "rollback",
+    "with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect", "network", "reads", "files", "takes", "state",
+    "input", "rollback",
 )  # fmt: skip
 _WITHOUT_COMMAND = ("input", "playbook")
 """The fields that say what a step does, instead of a command."""
@@ -48,6 +49,8 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "env": ("cli",),
     "cwd": ("cli",),
     "network": ("cli",),
+    "files": ("cli",),
+    "takes": ("cli",),
     "reads": ("cli",),
     "effect": ("cli", "http", "mcp"),
     "with": ("cli", "http", "web", "mcp"),
@@ -192,6 +195,10 @@ def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) 
         read["network"] = access.hosts(scope, fields["network"], f"{at}.network")
     if "reads" in fields:
         read["reads"] = access.paths(scope, fields["reads"], f"{at}.reads")
+    if "files" in fields:
+        read["files"] = files.produced(scope, fields["files"], f"{at}.files")
+    if "takes" in fields:
+        read["takes"] = files.taken(scope, fields["takes"], f"{at}.takes")
     if "state" in fields:
         read["state"] = run_values.kept(scope, fields["state"], f"{at}.state")
     return read
@@ -220,7 +227,7 @@ def _check_stdin(shape: Shape, made: Step, fields: Mapping[str, Value], at: str)
     if "stdin" not in fields or not isinstance(made.action, Http):
         return
     line = fields["stdin"].line
-    if made.action.body is not None or made.action.has_json:
+    if made.action.has_content:
         shape.wrong(line, f"{at} has two bodies: stdin and one in `with`.", "Remove one of them.", commands.CODE)
     elif made.action.method in commands.WITHOUT_BODY:
         commands.no_body(shape, line, f"{at}.stdin", made.action.method)

@@ -9,13 +9,26 @@ from urllib.parse import urlencode
 import msgspec
 
 from cuebook.dialects.pipeline.inputs import variable_of
-from cuebook.dialects.pipeline.model import ArgRef, Cli, DomContains, Function, Http, Mcp, Ref, Secret, Step, Web, Words
+from cuebook.dialects.pipeline.model import (
+    ArgRef,
+    Cli,
+    DomContains,
+    FormField,
+    Function,
+    Http,
+    Mcp,
+    Ref,
+    Secret,
+    Step,
+    Web,
+    Words,
+)
 from cuebook.dialects.pipeline.parse.references import as_written
 from cuebook.dialects.pipeline.parse.urls import BadPlace, address
 from cuebook.dialects.pipeline.run.resolve import Scope
 from cuebook.dialects.pipeline.run.results import Result, encoded, written
 from cuebook.kernel.browsing import Trail
-from cuebook.kernel.effects import OUTPUT_OF, Browse, CallTool, RunCommand, SecretUse, SendHttp
+from cuebook.kernel.effects import OUTPUT_OF, Browse, CallTool, FormPart, RunCommand, SecretUse, SendHttp
 from cuebook.kernel.outcomes import EffectFailed, Failed
 from cuebook.kernel.votes import Rule
 
@@ -97,6 +110,8 @@ def _command(step: Step, action: Cli, scope: Scope, given: Given, common: dict[s
         stdin,
         network=step.network,
         reads=step.reads,
+        files={name: scope.text(path) for name, path in step.files.items()},
+        takes={path: scope.file(file, step.line) for path, file in step.takes.items()},
         from_outside=step.from_outside,
         secrets=tuple(uses),
         **common,
@@ -159,7 +174,23 @@ def _request(step: Step, action: Http, scope: Scope, common: dict[str, Any]) -> 
         uses.append(_use("body", source, scope))
     elif source is not None:
         body = scope.handed(source)
-    return SendHttp(action.method, _address(action, scope), headers, body, secrets=tuple(uses), **common)
+    return SendHttp(
+        action.method,
+        _address(action, scope),
+        headers,
+        body,
+        upload=None if action.upload is None else scope.file(action.upload, step.line),
+        form=tuple(_form_part(one, scope, step.line) for one in action.form),
+        download=action.download,
+        secrets=tuple(uses),
+        **common,
+    )
+
+
+def _form_part(field: FormField, scope: Scope, line: int) -> FormPart:
+    text = "" if field.text is None else scope.handed(field.text)
+    file = None if field.file is None else scope.file(field.file, line)
+    return FormPart(field.name, text, file, field.filename, field.type)
 
 
 def _address(action: Http, scope: Scope) -> str:

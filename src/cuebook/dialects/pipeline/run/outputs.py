@@ -42,6 +42,7 @@ def read(step: Step, outcome: AnyOutcome) -> Result:
                 may_be_cut=may_be_cut,
                 stderr=str(outcome.stderr),
                 stderr_cut=outcome.stderr_truncated,
+                files={one.name: one for one in outcome.files},
             )
             result = Result(outcome.stdout, facts)
             return result if outcome.exit_code == 0 else result.failing(_exit(step, outcome))
@@ -54,6 +55,7 @@ def read(step: Step, outcome: AnyOutcome) -> Result:
                 status=outcome.status,
                 may_be_cut=may_be_cut,
                 headers={name.lower(): value for name, value in outcome.headers.items()},
+                files={one.name: one for one in outcome.files},
             )
             result = Result(outcome.body, facts)
             result.html = "html" in _header(outcome, "content-type")

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from msgspec import to_builtins
+
 from cuebook.dialects.inputs import alike
 from cuebook.dialects.pipeline.model import (
     ArgRef,
@@ -27,6 +29,7 @@ from cuebook.dialects.pipeline.model import (
 from cuebook.dialects.pipeline.run.results import Facts, Result, without_line_end, written
 from cuebook.kernel.browsing import Trail
 from cuebook.kernel.context import Text
+from cuebook.kernel.files import FileRef
 from cuebook.kernel.outcomes import EffectFailed, Failed
 
 _MISSING = object()
@@ -117,6 +120,18 @@ class Scope:
                 return [self.field(one) for one in value]
             case _:
                 return value
+
+    def file(self, given: StepRef | FileRef, line: int = 0) -> FileRef:
+        """A file of an earlier step. Fails if that step did not produce it."""
+        if isinstance(given, FileRef):
+            return given
+        result = self.results.get(given.step, Result(facts=Facts(skipped=True)))
+        name = str(given.path[1])
+        if name not in result.facts.files:
+            was = "was skipped" if result.facts.skipped else "did not produce it"
+            message = f"it takes the file {name} of step {given.step}, which {was}"
+            raise _unresolved("missing_value", message, line, "Add a condition, as in `!$step.skipped`.")
+        return result.facts.files[name]
 
     def has(self, secret: Secret) -> bool:
         """Whether a secret has a handle. An optional argument may have none."""
@@ -273,6 +288,7 @@ _FIELDS: dict[str, Callable[[str, Result, int], Any]] = {
     "stderr": lambda step, result, line: result.facts.stderr,
     "headers": lambda step, result, line: result.facts.headers,
     "truncated": lambda step, result, line: result.facts.truncated,
+    "files": lambda step, result, line: {name: to_builtins(one) for name, one in result.facts.files.items()},
 }
 """The fields of a result that a reference can read."""
 
@@ -396,7 +412,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 def _referring(step: Step) -> tuple[Any, ...]:
     """The fields of a step that may refer to earlier steps."""
-    return (step.action, step.stdin, step.env, step.condition, step.state, step.asked)
+    return (step.action, step.stdin, step.env, step.condition, step.state, step.asked, step.files, step.takes)
 
 
 def referred(step: Step) -> list[str]:

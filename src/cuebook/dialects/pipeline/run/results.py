@@ -9,6 +9,7 @@ import msgspec
 
 from cuebook.dialects.inputs import DEEPEST, is_deep
 from cuebook.kernel.context import Text
+from cuebook.kernel.files import FileRef
 from cuebook.kernel.outcomes import Failed, Page
 
 NOTHING = Text("")
@@ -45,6 +46,8 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     stderr_cut: bool = False
     headers: dict[str, str] = {}
     """Of a response, with names in lower case."""
+    files: dict[str, FileRef] = {}
+    """The files that it produced, by name."""
 
 
 PLAIN = Facts()

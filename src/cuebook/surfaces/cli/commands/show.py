@@ -261,6 +261,8 @@ def _steps_in_words(view: RunView) -> Iterator[str]:
         made = [one for one in view.calls if (one.step, one.visit) == (step.label, step.visit)]
         plans = [one for one in view.plans if one.step == step.label] if has_details else []
         head += "".join(f"\n  {line}" for line in calls_in_words.brief(made, plans))
+        kept = [one for one in view.files if one.step == step.label] if has_details else []
+        head += "".join(f"\n  file {one.name}: {display.size_words(one.size)}" for one in kept)
         notes = [*_answers_in_words(view, step.label), *view.notes.get(step.label, [])] if has_details else []
         head += "".join(f"\n  {note}" for note in notes)
         if has_details and (source := view.passed_on.get(step.label)):

@@ -174,16 +174,25 @@ def _act_lines(act: Act) -> Iterator[str]:
 
 def _effect_lines(act: Act) -> Iterator[str]:
     match act.effect:
-        case RunCommand(argv=argv, cwd=cwd, env=env, stdin=stdin, network=hosts, reads=reads):
+        case RunCommand(argv=argv, cwd=cwd, env=env, stdin=stdin, network=hosts, reads=reads) as run:
             yield f"--- command{f' in {cwd}' if cwd else ''}\n{shlex.join(argv)}"
             yield from [f"--- network\nonly {', '.join(hosts)}"] if hosts else []
             yield from ["--- may also read", *reads] if reads else []
+            yield from (
+                ["--- files put there", *(f"{path}: {one}" for path, one in run.takes.items())] if run.takes else []
+            )
+            yield from ["--- files kept", *(f"{name}: {path}" for name, path in run.files.items())] if run.files else []
             yield from ["--- environment", *(f"{name}={value}" for name, value in env.items())] if env else []
             yield from [f"--- stdin\n{stdin}"] if stdin else []
-        case SendHttp(method=method, url=url, headers=headers, body=body):
+        case SendHttp(method=method, url=url, headers=headers, body=body) as request:
             yield f"--- request\n{method} {url}"
             yield from (f"{name}: {value}" for name, value in headers.items())
             yield from [f"--- body\n{body}"] if body else []
+            yield from [f"--- body\nthe file {request.upload}"] if request.upload is not None else []
+            yield from (
+                ["--- form", *(f"{one.name}: {one.file or one.text}" for one in request.form)] if request.form else []
+            )
+            yield from [f"--- download\nto the file {request.download}"] if request.download else []
         case Browse(action=action, arguments=arguments, network=hosts):
             yield f"--- browser\n{action} {json.dumps(arguments, ensure_ascii=False)}"
             yield from [f"--- network\nonly {', '.join(hosts)}, and the page's own host"] if hosts else []

@@ -9,9 +9,10 @@ from markupsafe import Markup
 from cuebook.dialects.presentation.panels import Evidence, Fact, Panel, StepEvidence
 from cuebook.dialects.presentation.projection import Projection, Update
 from cuebook.kernel.events import Performed, Performing, Rewound, RunFinished, WaitClosed
+from cuebook.kernel.files import files_of
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.outcomes import CommandResult, HttpResponse, Page, Reply, ToolResult
-from cuebook.surfaces.display import action_line, outcome_lines
+from cuebook.surfaces.display import action_line, outcome_lines, size_words
 from cuebook.surfaces.web.live.run_page import Picture
 from cuebook.surfaces.web.pages.render import piece
 from cuebook.surfaces.web.panels.view import PanelView
@@ -64,13 +65,19 @@ class EvidenceView(PanelView):
             "panels/evidence.html",
             number=number,
             step=step,
-            status=card.status if card is not None else "pending",
             run=run.row.id,
+            status=card.status if card is not None else "pending",
             facts=sorted([*self._facts[step.label], *step.facts], key=lambda fact: fact.seq),
         )
 
 
 def _facts(entry: Entry) -> Iterator[Fact]:
+    yield from _own_facts(entry)
+    for one in files_of(getattr(entry.event, "outcome", None)):
+        yield Fact(entry.seq, "file", f"{one.name} ({size_words(one.size)})", file=one.digest)
+
+
+def _own_facts(entry: Entry) -> Iterator[Fact]:
     match entry.event:
         case Performing(effect=effect):
             words = action_line(effect)

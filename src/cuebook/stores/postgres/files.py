@@ -1,0 +1,41 @@
+"""The files of a Postgres store: stored piece by piece, each piece in a transaction of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from cuebook.stores.postgres.database import Transaction
+
+_PIECE = "INSERT INTO pieces (digest, tenant, number, body) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"
+_FILE = "INSERT INTO files (digest, tenant, size) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+
+
+async def _do(db: Transaction, query: str, values: tuple[Any, ...]) -> None:
+    await db.do(query, values)
+
+
+class FileTables:
+    """The part of the store that keeps files."""
+
+    _write: Callable[..., Awaitable[Any]]
+    _all: Callable[[str, tuple[Any, ...]], Awaitable[list[Any]]]
+    _key: Callable[[str], Awaitable[int]]
+
+    async def put_piece(self, tenant: str, digest: str, number: int, data: bytes) -> None:
+        await self._write(_do, _PIECE, (digest, tenant, number, data), repeatable=True)
+
+    async def put_file(self, tenant: str, digest: str, size: int) -> None:
+        await self._write(_do, _FILE, (digest, tenant, size), repeatable=True)
+
+    async def has_file(self, tenant: str, digest: str) -> bool:
+        return bool(await self._all("SELECT 1 FROM files WHERE digest = %s AND tenant = %s", (digest, tenant)))
+
+    async def piece(self, tenant: str, digest: str, number: int) -> bytes | None:
+        query = "SELECT body FROM pieces WHERE digest = %s AND tenant = %s AND number = %s"
+        rows = await self._all(query, (digest, tenant, number))
+        return bytes(rows[0][0]) if rows else None
+
+    async def files(self, run: str) -> list[str]:
+        rows = await self._all("SELECT digest FROM run_files WHERE run = %s ORDER BY digest", (await self._key(run),))
+        return [digest for (digest,) in rows]
