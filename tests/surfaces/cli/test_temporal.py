@@ -103,6 +103,16 @@ def test_a_worker_drives_what_the_command_line_starts_and_decides(team: CommandL
         assert lines == [*drives, drives[0], f"released run {run} (completed)."]
 
 
+def test_a_worker_drives_a_child_inside_its_parent(team: CommandLine) -> None:
+    team.write("parent.yml", "name: Parent\nsteps:\n  - {id: kid, playbook: gated.yml}\n")
+    with Working(team):
+        waiting = team.call("run", "parent.yml", "--json").object
+        assert waiting["status"] == "awaiting_approval"
+        child = waiting["waits"][0]["child"]["run"]
+        assert team.call("decide", waiting["run"], "approve", "--json").object["status"] == "completed"
+        assert team.call("show", child, "--json").object["status"] == "completed"
+
+
 def test_at_a_terminal_the_questions_of_a_run_on_a_worker_are_asked(team: CommandLine) -> None:
     with Working(team), TerminalSession(team, "run", "gated.yml") as terminal:
         terminal.until('or "later"')
