@@ -49,7 +49,7 @@ tests: test
 
 # The folders and files whose tests use an optional program.
 OPTIONAL := tests/gate tests/performers tests/packaging tests/dialects/pipeline tests/surfaces/web/browser \
-  tests/dialects/program/machine/test_python_playbooks.py tests/examples/test_release.py tests/surfaces/cli/test_completion.py \
+  tests/dialects/program/machine/test_python_playbooks.py tests/examples/test_release.py tests/examples/test_watch.py tests/surfaces/cli/test_completion.py \
   tests/docs/test_web_guide.py
 
 test-bare: dev ## Run the tests that use optional programs (bubblewrap, chromium, curl, git), with those programs hidden
