@@ -238,7 +238,30 @@ class JsonPath(msgspec.Struct, frozen=True, tag="json_path"):
     written: str = ""
 
 
-Assertion = HttpStatus | DomContains | JsonPath
+class ExitCode(msgspec.Struct, frozen=True, tag="exit_code"):
+    equals: int
+
+
+class OutputContains(msgspec.Struct, frozen=True, tag="output_contains"):
+    text: str
+    stream: Literal["stdout", "stderr"] = "stdout"
+
+
+class FileHolds(msgspec.Struct, frozen=True, tag="file"):
+    path: Words
+    exists: bool = True
+    contains: str = ""
+
+
+class CommandHolds(msgspec.Struct, frozen=True, tag="command"):
+    """A command that only reads must succeed."""
+
+    argv: tuple[Words, ...]
+    contains: str = ""
+    """Text that its output must contain."""
+
+
+Assertion = HttpStatus | DomContains | JsonPath | ExitCode | OutputContains | FileHolds | CommandHolds
 
 
 class Postcondition(msgspec.Struct, frozen=True):

@@ -7,13 +7,20 @@ from typing import Any, cast
 
 from cuebook.dialects.pipeline.model import (
     Assertion,
+    Cli,
+    CommandHolds,
     DomContains,
+    ExitCode,
+    FileHolds,
     HttpStatus,
     JsonPath,
     Output,
+    OutputContains,
     Postcondition,
     Retry,
 )
+from cuebook.dialects.pipeline.parse import commands
+from cuebook.dialects.pipeline.parse.references import Scope
 from cuebook.dialects.pipeline.run.outputs import DRAFT
 from cuebook.formats.schema import flaws
 from cuebook.formats.shape import Shape
@@ -27,7 +34,13 @@ _ASSERTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "http_status": (("type", "equals"), ("equals",)),
     "dom_contains": (("type", "text", "selector", "case_insensitive"), ("text",)),
     "json_path": (("type", "path", "equals"), ("path", "equals")),
+    "exit_code": (("type", "equals"), ("equals",)),
+    "output_contains": (("type", "text", "stream"), ("text",)),
+    "file": (("type", "path", "exists", "contains"), ("path",)),
+    "command": (("type", "command", "contains"), ("command",)),
 }
+OF_COMMANDS = ("exit_code", "output_contains", "file", "command")
+"""The kinds that the published format does not have."""
 """The fields of each kind of assertion, and the required fields."""
 CODE = "BAD_POSTCONDITION"
 REMARKS = ("title", "description", "$comment")
@@ -71,16 +84,17 @@ def _schema(shape: Shape, value: Value, at: str) -> dict[str, Any] | bool | None
 # --- postcondition ------------------------------------------------------------------------------------------
 
 
-def postcondition(shape: Shape, value: Value, at: str) -> Postcondition | None:
+def postcondition(scope: Scope, value: Value, at: str) -> Postcondition | None:
     """Reads one assertion, a list of them, or a table with `assertions` and any other fields, which are kept as metadata."""
+    shape = scope.shape
     if value.kind == "seq":
-        return Postcondition(_assertions(shape, value, at), line=value.line)
+        return Postcondition(_assertions(scope, value, at), line=value.line)
     if value.kind != "map":
         fix = "Write 'type' and its fields, or a list of such assertions."
         shape.wrong(value.line, f"{at} must be an assertion or a list of them.", fix, CODE)
         return None
     if "assertions" not in value.fields:
-        found = _assertion(shape, value, at)
+        found = _assertion(scope, value, at)
         return Postcondition((found,), line=value.line) if found is not None else None
     inner = value.fields["assertions"]
     if inner.kind != "seq":
@@ -89,17 +103,19 @@ def postcondition(shape: Shape, value: Value, at: str) -> Postcondition | None:
         )
         return None
     rest = {name: shape.plain(one, f"{at}.{name}") for name, one in value.fields.items() if name != "assertions"}
-    return Postcondition(_assertions(shape, inner, f"{at}.assertions"), rest, value.line)
+    return Postcondition(_assertions(scope, inner, f"{at}.assertions"), rest, value.line)
 
 
-def _assertions(shape: Shape, value: Value, at: str) -> tuple[Assertion, ...]:
+def _assertions(scope: Scope, value: Value, at: str) -> tuple[Assertion, ...]:
+    shape = scope.shape
     if not value.items:
         shape.wrong(value.line, f"{at} must not be empty.", "Add an assertion, or remove it.", CODE)
-    found = (_assertion(shape, one, f"{at}[{number}]") for number, one in enumerate(value.items))
+    found = (_assertion(scope, one, f"{at}[{number}]") for number, one in enumerate(value.items))
     return tuple(one for one in found if one is not None)
 
 
-def _assertion(shape: Shape, value: Value, at: str) -> Assertion | None:
+def _assertion(scope: Scope, value: Value, at: str) -> Assertion | None:
+    shape = scope.shape
     kind = value.fields.get("type") if value.kind == "map" else None
     if kind is None or kind.text not in _ASSERTIONS or kind.kind != "str":
         fix = shape.meant(kind.text if kind is not None else "", _ASSERTIONS)
@@ -108,14 +124,32 @@ def _assertion(shape: Shape, value: Value, at: str) -> Assertion | None:
     known, needed = _ASSERTIONS[kind.text]
     strict = Shape()
     fields = strict.closed(value, at, known, needed)
-    found = _read(strict, kind.text, fields, at) if all(name in fields for name in needed) else None
+    found = _read(strict, scope, kind.text, fields, at) if all(name in fields for name in needed) else None
     for problem in strict.problems:
         shape.wrong(problem.line or value.line, problem.message, problem.fix, CODE)
     return found
 
 
-def _read(shape: Shape, kind: str, fields: Any, at: str) -> Assertion | None:
+def _read(shape: Shape, scope: Scope, kind: str, fields: Any, at: str) -> Assertion | None:
     match kind:
+        case "exit_code":
+            return ExitCode(shape.whole(fields["equals"], f"{at}.equals", 0) or 0)
+        case "output_contains":
+            known = ("stdout", "stderr")
+            stream = shape.choice(fields["stream"], f"{at}.stream", known) if "stream" in fields else "stdout"
+            return OutputContains(shape.text(fields["text"], f"{at}.text"), cast(Any, stream))
+        case "file":
+            file = scope.after_itself().words(shape.text(fields["path"], f"{at}.path"), fields["path"].line, at)
+            exists = shape.flag(fields["exists"], f"{at}.exists") if "exists" in fields else True
+            contains = shape.text(fields["contains"], f"{at}.contains") if "contains" in fields else ""
+            if contains and not exists:
+                shape.wrong(
+                    fields["contains"].line, f"{at}: a file that must not exist contains nothing.", "Remove one."
+                )
+            return FileHolds(file, exists, contains)
+        case "command":
+            contains = shape.text(fields["contains"], f"{at}.contains") if "contains" in fields else ""
+            return _probe(shape, scope, fields["command"], f"{at}.command", contains)
         case "http_status":
             status = shape.whole(fields["equals"], f"{at}.equals", 0)
             if status is not None and status > 65_535:
@@ -135,6 +169,16 @@ def _read(shape: Shape, kind: str, fields: Any, at: str) -> Assertion | None:
         fix = "Write $ for the whole value, then .field or [0], as in $.items[0].name."
         shape.wrong(fields["path"].line, f"{at}.path '{written[:60]}' is not a path.", fix)
     return JsonPath(path or (), shape.plain(fields["equals"], f"{at}.equals"), written)
+
+
+def _probe(shape: Shape, scope: Scope, value: Value, at: str, contains: str) -> CommandHolds | None:
+    after, text = scope.after_itself(), shape.text(value, at).strip()
+    if text and commands.namespace_of(text) != "cli":
+        shape.wrong(value.line, f"{at} must be a cli command.", "Write it as in `cli git tag -l v1`.")
+        return None
+    written = commands.written(after, text, value.line, at, None) if text else None
+    action = None if written is None else commands.action(after, written)
+    return CommandHolds(action.argv, contains) if isinstance(action, Cli) else None
 
 
 def json_path(written: str) -> tuple[str | int, ...] | None:

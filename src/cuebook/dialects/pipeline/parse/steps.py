@@ -8,14 +8,19 @@ from typing import Any
 
 from cuebook.dialects.pipeline.model import (
     Child,
+    CommandHolds,
     Condition,
     Constant,
     DomContains,
+    ExitCode,
+    FileHolds,
     Http,
     HttpStatus,
     JsonPath,
     Llm,
     Output,
+    OutputContains,
+    Postcondition,
     Secret,
     Step,
     Web,
@@ -101,7 +106,14 @@ def step(scope: Scope, value: Value, at: str) -> Step | None:
         action = commands.action(scope, command)
     if action is None:
         return None
-    made = Step(scope.here, action, command=text, beyond=_beyond(fields, action), line=value.line, **read)
+    made = Step(
+        scope.here,
+        action,
+        command=text,
+        beyond=_beyond(fields, action, read.get("postcondition")),
+        line=value.line,
+        **read,
+    )
     _check_stdin(shape, made, fields, at)
     _check_evidence(shape, made, at)
     return made
@@ -175,8 +187,8 @@ def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) 
         read["output"] = contracts.output(shape, fields["output"], f"{at}.output")
     if "postcondition" in fields:
         checked = fields["postcondition"].fields.get("assertions", fields["postcondition"])  # other fields are metadata
-        scope.literal(checked, f"{at}.postcondition")
-        read["postcondition"] = contracts.postcondition(shape, fields["postcondition"], f"{at}.postcondition")
+        scope.literal(checked, f"{at}.postcondition", but=("command", "path"))
+        read["postcondition"] = contracts.postcondition(scope, fields["postcondition"], f"{at}.postcondition")
     if "rollback" in fields:
         read["rollback"] = undo.rollback(scope, fields["rollback"], f"{at}.rollback", _common)
     if "timeout_ms" in fields:
@@ -211,13 +223,16 @@ def _belonging(shape: Shape, value: Value, namespace: str, at: str) -> None:
             shape.wrong(value.lines[name], f"{at}: {namespace} steps have no '{name}'.", fix, "NOT_OF_THIS_STEP")
 
 
-def _beyond(fields: Mapping[str, Value], action: Any = None) -> tuple[str, ...]:
+def _beyond(fields: Mapping[str, Value], action: Any = None, checks: Postcondition | None = None) -> tuple[str, ...]:
     found = [name for name in ADDED if name in fields]
     if "approval" in fields:
         found += [f"approval.{name}" for name in people.APPROVAL if name in fields["approval"].fields]
     if isinstance(action, Web) and action.command not in _WEB_OF_THE_FORMAT:
         found.append(f"web {action.command}")
     found += [f"llm.{name}" for name in _LLM_ADDED if "llm" in fields and name in fields["llm"].fields]
+    if checks is not None:
+        kinds = [str(one.__struct_config__.tag) for one in checks.assertions]
+        found += [f"postcondition.{kind}" for kind in kinds if kind in contracts.OF_COMMANDS]
     if "output" in fields:
         found += [f"output.{name}" for name in contracts.ADDED if name in fields["output"].fields]
     return tuple(found)
@@ -254,7 +269,9 @@ def _check_evidence(shape: Shape, made: Step, at: str) -> None:
     if isinstance(made.action, Http):
         return
     for assertion in made.postcondition.assertions:
-        if not isinstance(assertion, JsonPath):
+        general = isinstance(assertion, JsonPath | FileHolds | CommandHolds)
+        of_command = isinstance(assertion, ExitCode | OutputContains) and made.namespace == "cli"
+        if not general and not of_command:
             message = (
                 f"{at}: {made.namespace} steps provide no {assertion.__struct_config__.tag}, so the user is asked."
             )

@@ -19,7 +19,9 @@ from cuebook.dialects.pipeline.run.llm import asking
 from cuebook.dialects.pipeline.run.memory import kept, recalled
 from cuebook.dialects.pipeline.run.outputs import broken_off, evidence, read, violated, violations
 from cuebook.dialects.pipeline.run.postconditions import UNSEEN, check, evidence_of
+from cuebook.dialects.pipeline.run.probes import probed
 from cuebook.dialects.pipeline.run.questions import asked
+from cuebook.dialects.pipeline.run.resolve import Scope
 from cuebook.dialects.pipeline.run.results import ENDING, Facts, Result
 from cuebook.dialects.pipeline.run.retry import attempts, nothing_done
 from cuebook.dialects.pipeline.run.state import Progress
@@ -216,14 +218,18 @@ def _attempt(progress: Progress, step: Step, given: Given, number: int) -> Progr
     if problems:
         yield Noted("contract", evidence(problems, result))
         return result.failing(violated(problems))
-    return (yield from _verified(step, result, shown))
+    return (yield from _verified(step, result, shown, scope, given))
 
 
-def _verified(step: Step, result: Result, shown: Mapping[str, str]) -> Program[Result]:
+def _verified(step: Step, result: Result, shown: Mapping[str, str], scope: Scope, given: Given) -> Program[Result]:
     """The result once its postcondition holds, or once the user has accepted it without evidence."""
     if step.postcondition is None:
         return result
-    report = check(step.postcondition, evidence_of(result))
+    before, scope.results[step.id] = scope.results.get(step.id), result
+    probes = yield from probed(step, step.postcondition, scope, given)
+    if before is None:
+        scope.results.pop(step.id, None)
+    report = check(step.postcondition, evidence_of(result, probes))
     yield Noted("postcondition", report.plain())
     if report.verdict == "failed":
         return result.failing(report.failed())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cuebook.dialects.pipeline.model import Cli, HttpStatus, Llm, Output, Step
+from cuebook.dialects.pipeline.model import Cli, ExitCode, HttpStatus, Llm, Output, Step
 from cuebook.dialects.pipeline.run.postconditions import check, evidence_of
 from cuebook.dialects.pipeline.run.results import Facts, Result, written
 from cuebook.formats.schema import Draft, mismatches
@@ -45,7 +45,9 @@ def read(step: Step, outcome: AnyOutcome) -> Result:
                 files={one.name: one for one in outcome.files},
             )
             result = Result(outcome.stdout, facts)
-            return result if outcome.exit_code == 0 else result.failing(_exit(step, outcome))
+            return (
+                result if outcome.exit_code == 0 or _names_exit(step, outcome) else result.failing(_exit(step, outcome))
+            )
         case HttpResponse():
             facts = Facts(
                 is_text,
@@ -133,6 +135,12 @@ def _refused_page(outcome: Page) -> Failed:
         "If this status is expected, add a postcondition of type http_status for it.",
         details={"status": outcome.status},
     )
+
+
+def _names_exit(step: Step, outcome: CommandResult) -> bool:
+    """Whether a postcondition checks the exit code and so decides what counts as a failure."""
+    found = step.postcondition.assertions if step.postcondition is not None else ()
+    return not outcome.signal and any(isinstance(one, ExitCode) for one in found)
 
 
 def _names_status(step: Step) -> bool:

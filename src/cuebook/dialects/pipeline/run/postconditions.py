@@ -10,9 +10,19 @@ from typing import Any, Literal
 import msgspec
 
 from cuebook.dialects.inputs import alike
-from cuebook.dialects.pipeline.model import Assertion, DomContains, HttpStatus, JsonPath, Postcondition
+from cuebook.dialects.pipeline.model import (
+    Assertion,
+    CommandHolds,
+    DomContains,
+    ExitCode,
+    FileHolds,
+    HttpStatus,
+    JsonPath,
+    OutputContains,
+    Postcondition,
+)
 from cuebook.dialects.pipeline.run.results import Result
-from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.outcomes import CommandResult, Failed
 
 FAILED = "postcondition_failed"
 UNSEEN = "postcondition_unseen"
@@ -31,6 +41,11 @@ class Evidence(msgspec.Struct, frozen=True):
     json: Any = msgspec.UNSET
     elements: dict[str, str | None] = {}
     """The text of the elements of a browser's page, by selector; None for one that the page does not have."""
+    exit_code: int | None = None
+    stdout: str = ""
+    stderr: str = ""
+    probes: dict[int, CommandResult | str] = {}
+    """What was seen for each assertion that looks at the world, or why nothing was."""
 
 
 class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,13 +82,17 @@ class Report(msgspec.Struct, frozen=True):
         return Failed(FAILED, f"postcondition failed: {self.words}", "Check what the step actually did.")
 
 
-def evidence_of(result: Result) -> Evidence:
+def evidence_of(result: Result, probes: dict[int, CommandResult | str] | None = None) -> Evidence:
     return Evidence(
         result.facts.status,
         str(result.text) if result.html else None,
         _flaw(result),
         result.json() if result.has_json() else msgspec.UNSET,
         result.page.elements if result.page is not None else {},
+        result.facts.exit_code,
+        str(result.text),
+        result.facts.stderr,
+        probes or {},
     )
 
 
@@ -84,11 +103,20 @@ def _flaw(result: Result) -> str:
 
 
 def check(postcondition: Postcondition, evidence: Evidence) -> Report:
-    return Report(tuple(_checked(one, evidence) for one in postcondition.assertions), postcondition.metadata)
+    return Report(
+        tuple(_checked(one, number, evidence) for number, one in enumerate(postcondition.assertions)),
+        postcondition.metadata,
+    )
 
 
-def _checked(assertion: Assertion, evidence: Evidence) -> Checked:
+def _checked(assertion: Assertion, number: int, evidence: Evidence) -> Checked:
     match assertion:
+        case ExitCode():
+            return _exit_code(assertion, evidence)
+        case OutputContains():
+            return _output(assertion, evidence)
+        case FileHolds() | CommandHolds():
+            return _probed(assertion, evidence.probes.get(number, "it was not looked at"))
         case HttpStatus():
             return _status(assertion, evidence)
         case DomContains():
@@ -105,6 +133,45 @@ def _status(wanted: HttpStatus, evidence: Evidence) -> Checked:
         return Checked(kind, "passed", observed=evidence.status)
     message = f"expected status {wanted.equals}, observed {evidence.status}"
     return Checked(kind, "failed", message, "http_status_mismatch", wanted.equals, evidence.status)
+
+
+def _exit_code(wanted: ExitCode, evidence: Evidence) -> Checked:
+    kind = "exit_code"
+    if evidence.exit_code is None:
+        return Checked(kind, "missing", "the step provides no exit code")
+    if evidence.exit_code == wanted.equals:
+        return Checked(kind, "passed", observed=evidence.exit_code)
+    message = f"expected exit code {wanted.equals}, observed {evidence.exit_code}"
+    return Checked(kind, "failed", message, "exit_code_mismatch", wanted.equals, evidence.exit_code)
+
+
+def _output(wanted: OutputContains, evidence: Evidence) -> Checked:
+    kind = "output_contains"
+    if wanted.text in (evidence.stdout if wanted.stream == "stdout" else evidence.stderr):
+        return Checked(kind, "passed")
+    if wanted.stream == "stdout" and evidence.flaw:
+        return Checked(kind, "missing", f"the text is not in the available output, which is {evidence.flaw}")
+    return Checked(kind, "failed", f"{wanted.stream} does not contain the text", "output_text_missing", REDACTED)
+
+
+def _probed(wanted: FileHolds | CommandHolds, seen: CommandResult | str) -> Checked:
+    kind = str(wanted.__struct_config__.tag)
+    if isinstance(seen, str):
+        return Checked(kind, "missing", seen)
+    code = seen.exit_code
+    if isinstance(wanted, CommandHolds):
+        if code != 0:
+            return Checked(kind, "failed", f"the command ended with exit code {code}", "command_failed", 0, code)
+        if wanted.contains not in str(seen.stdout):
+            return Checked(kind, "failed", "its output does not contain the text", "command_output", REDACTED)
+        return Checked(kind, "passed", observed=code)
+    if code not in (0, 1) and not (wanted.contains and code == 2):
+        return Checked(kind, "missing", f"the file could not be looked at (exit code {code})")
+    if (code == 0) == wanted.exists:
+        return Checked(kind, "passed")
+    if wanted.contains:
+        return Checked(kind, "failed", "the file does not exist or does not contain the text", "file_text_missing")
+    return Checked(kind, "failed", f"the file {'does not exist' if wanted.exists else 'exists'}", "file_mismatch")
 
 
 def _page(wanted: DomContains, evidence: Evidence) -> Checked:

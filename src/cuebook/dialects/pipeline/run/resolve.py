@@ -412,7 +412,17 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 def _referring(step: Step) -> tuple[Any, ...]:
     """The fields of a step that may refer to earlier steps."""
-    return (step.action, step.stdin, step.env, step.condition, step.state, step.asked, step.files, step.takes)
+    return (
+        step.action,
+        step.stdin,
+        step.env,
+        step.condition,
+        step.state,
+        step.asked,
+        step.files,
+        step.takes,
+        step.postcondition,
+    )
 
 
 def referred(step: Step) -> list[str]:
