@@ -188,7 +188,7 @@ def test_a_misspelt_built_in_tool_is_reported_and_any_other_name_is_not() -> Non
         "    disallowed_tools: [Golb, NotebookEdit, Task, mcp__github__search, Bash]\nedges: []\n"
     )
     (one,) = [one for one in found(text, "g.yml") if one.severity == "warning"]
-    assert (one.code, one.line, one.fix) == ("UNKNOWN_TOOL", 5, "Did you mean 'Glob'?")
+    assert (one.code, one.line, one.fix) == ("MISSPELT_TOOL", 5, "Did you mean 'Glob'?")
 
 
 @pytest.mark.parametrize(

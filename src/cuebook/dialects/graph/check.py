@@ -56,7 +56,7 @@ ERRORS = {
 WARNINGS = {
     "UNKNOWN_SKILL": "A node uses an unknown skill.",
     "BROKEN_SKILL": "A node uses a skill whose file cannot be read.",
-    "UNKNOWN_TOOL": "The name of a tool resembles that of a built-in tool, but no built-in tool has it.",
+    "MISSPELT_TOOL": "The name of a tool resembles that of a built-in tool, but no built-in tool has it.",
     "UNKNOWN_MODEL": "A model name is invalid, or its provider is unknown.",
     "MALFORMED_PATH": "A path is malformed, so a check on it always fails.",
     "DEFAULT_NOT_IN_ENUM": "The default of an input is not one of its enum values.",
@@ -172,7 +172,7 @@ def unknown_tools(workflow: Workflow) -> Iterator[Problem]:
             close = get_close_matches(name, BUILT_IN, n=1, cutoff=0.7)
             if close:
                 message = f"nodes.{node.id}.{at}: there is no built-in tool '{name[:60]}'."
-                yield Problem(message, line, f"Did you mean '{close[0]}'?", "UNKNOWN_TOOL")
+                yield Problem(message, line, f"Did you mean '{close[0]}'?", "MISSPELT_TOOL")
 
 
 class NamedModel(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from tests.dialects.pipeline.samples import pipeline, problem, problems, step, w
 ARGS = "args: {name: x, token: {secret: true}, other: {secret: true}}\n"
 
 
-@pytest.mark.parametrize("field", RESULT_FIELDS)
+@pytest.mark.parametrize("field", [field for field in RESULT_FIELDS if field != "files"])
 def test_a_result_has_fields(field: str) -> None:
     assert step("command: cli x", f"stdin: $first.{field}").stdin == Words((StepRef("first", (field,)),), 7)
 
