@@ -41,6 +41,12 @@ def test_the_index_leads_to_every_page() -> None:
     assert {page for page in (ROOT / "docs").rglob("*.md") if page != index} <= led_to
 
 
+def test_nothing_is_installed_from_an_index_by_the_name_alone() -> None:
+    """The package is not on an index, where another one could have its name."""
+    for place in [*PAGES, *(ROOT / "src").rglob("*.py")]:
+        assert not re.search(r"pip install '?cuebook(\[|'|$)", place.read_text(), re.MULTILINE), place
+
+
 def test_the_architecture_page_names_only_what_exists() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     named = _PATH.findall(page)

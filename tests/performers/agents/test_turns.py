@@ -133,7 +133,7 @@ async def test_without_its_package_an_agent_is_refused_before_the_run(
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "acp" else find(name))
     harness.open()
-    with pytest.raises(BadInput, match="agent-client-protocol"):
+    with pytest.raises(BadInput, match=r"agent-client-protocol.*whl\[agents\]"):
         await harness.start("say Hello.")
 
 

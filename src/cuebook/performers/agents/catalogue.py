@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from cuebook.formats.words import with_extra
 from cuebook.kernel.effects import AGENTS
 from cuebook.kernel.errors import BadInput
 
@@ -150,7 +151,7 @@ class Catalogue:
         if importlib.util.find_spec("acp") is None:
             raise MissingAgent(
                 "Coding agents need the Python package agent-client-protocol, which is not installed.",
-                fix="Run `pip install 'cuebook[agents]'`.",
+                fix=with_extra("agents"),
             )
         first = agent.command[0]
         found = first if os.path.isabs(first) else shutil.which(first, path=self._environ.get("PATH"))

@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cuebook.formats.words import with_extra
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.ports import Confined, Confinement, Limits, Sandbox
 
@@ -97,7 +98,7 @@ def program(environ: Mapping[str, str]) -> str:
 def problem(sandbox: Sandbox, environ: Mapping[str, str]) -> NoBrowser | None:
     """Why no browser can be used here, if so."""
     if importlib.util.find_spec("playwright") is None:
-        return NoBrowser("Web steps need the package playwright.", fix="Install it: `pip install 'cuebook[browser]'`.")
+        return NoBrowser("Web steps need the package playwright, which is not installed.", fix=with_extra("browser"))
     if not program(environ):
         named = environ.get(PROGRAM, "")
         where = f" ({PROGRAM} is {named}, which cannot be run)" if named else ""
