@@ -158,6 +158,22 @@ async def test_steps_cannot_be_skipped_or_done_with_another_claim(cli: CommandLi
         assert (await one.call("complete_step", **claim, result="green"))["accepted"]
 
 
+async def test_an_assistant_cannot_leave_out_steps_by_changing_the_text(cli: CommandLine) -> None:
+    shorter = TWO_STEPS.partition("## STEP 2")[0]
+    cli.write("report.md", TWO_STEPS)
+    cli.write("guess.yml", TYPED.replace("    instruction:", "    model: host\n    instruction:"))
+    cli.call("run", "report.md", "--topic", "tea", "--model", "host", "--no-ask")
+    cli.call("run", "guess.yml", "--no-ask")
+    async with over_stdio(cli) as client:
+        newest_first = (await client.call("list_playbook_executions"))["executions"]
+        for one, text in zip(newest_first, (TYPED, shorter), strict=True):
+            run = one["execution_id"]
+            refused = await client.refused("edit_playbook_execution", execution_id=run, content=text)
+            assert "it could leave out steps and checks" in refused
+            assert f"cuebook resume {run} --with FILE" in refused
+            assert (await client.call("next_step", execution_id=run))["claim_id"]
+
+
 async def test_after_the_lease_the_step_is_taken_over(cli: CommandLine, served: list[Served]) -> None:
     cli.environ["CUEBOOK_HOST_LEASE"] = "0.5"
     served.append(Served(cli))

@@ -15,8 +15,8 @@ from mcp_types import CallToolResult
 from cuebook.dialects.playbook import Playbook, read
 from cuebook.gate.roles import NotAllowed
 from cuebook.kernel.errors import BadInput, NotFound
-from cuebook.kernel.events import Forked, Rewound, WaitClosed
-from cuebook.kernel.run import Budget, RunRow, WaitRow
+from cuebook.kernel.events import FOR_HOST, Forked, Rewound, WaitClosed, WaitOpened
+from cuebook.kernel.run import HOST, Budget, RunRow, WaitRow
 from cuebook.kernel.short_ids import short_id
 from cuebook.service.playbooks.library import Listed
 from cuebook.service.runs.objects import INTERRUPTED
@@ -233,6 +233,11 @@ async def edit(call: Call, given: Edit) -> Answer:
     host, who = call.host, call.caller.principal
     parent = await run_to_continue(call, given.execution_id)
     _, settings = await host.service.settings(parent.id, who)
+    if settings.model == HOST or await _asked_assistants(call, parent.id):
+        raise NotAllowed(
+            "An assistant does the steps of this execution, so it cannot change its text: it could leave out steps and checks.",
+            fix=f"A person can, at {call.caller.link(parent.id)} or with `cuebook resume {parent.id} --with FILE`.",
+        )
     path = Path(settings.folder) / Path(parent.name).name if settings.folder else None
     playbook = read(given.content, parent.name, path=path)
     host.wiring.check_models(playbook.dialect, playbook.document, settings)
@@ -242,6 +247,14 @@ async def edit(call: Call, given: Edit) -> Answer:
     row = await host.service.continue_with(parent.id, playbook, who, plan=given.plan)
     await host.worker.take(row.id)
     return await attend(call, row.id, given.wait_seconds)
+
+
+async def _asked_assistants(call: Call, run: str) -> bool:
+    """Whether a step of the run was, or is, for an assistant to do."""
+    async for entry in call.host.service.entries(run):
+        if isinstance(entry.event, WaitOpened) and entry.event.kind == FOR_HOST:
+            return True
+    return False
 
 
 async def cancel(call: Call, given: Cancel) -> Answer:
