@@ -162,3 +162,16 @@ def test_show_lists_the_calls_and_prints_them_in_full(tmp_path: Path) -> None:
         assert cli.call("show", run, "--calls", "--output").code == 2
     finally:
         server.close()
+
+
+def test_approvals_and_warnings_of_calls_are_shown_at_their_step(cli: CommandLine, server: ModelServer) -> None:
+    server.replies = [{"tool": "Bash", "arguments": {"command": "seq 20000"}}, '{"done": true}']
+    begun = cli.call("run", cli.write("read.yml", GRAPH), "--json")
+    run: str = begun.object["run"]
+    assert cli.call("decide", run, "approve").code == 0
+    shown = cli.call("show", run)
+    before, _, step = shown.out.partition("step work: Work\n")
+    assert "approved by local" in step
+    assert "warning: Its output has 108,894 bytes" in step
+    assert "approved" not in before
+    assert "incomplete" not in shown.out, "the model's reply is complete"

@@ -27,7 +27,7 @@ from cuebook.kernel.events import (
     WaitOpened,
     Warned,
 )
-from cuebook.kernel.journal import Entry, Place, blocks_in
+from cuebook.kernel.journal import Entry, Place, blocks_in, step_at
 from cuebook.kernel.outcomes import Answer, Failed, Resumed, is_incomplete
 from cuebook.kernel.run import RunRow, StepRow, WaitRow
 from cuebook.service.runs.tool_calls import Plan, ToolCalls, ToolUse
@@ -157,11 +157,12 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
 
     entries = list(entries)
     for entry in entries:
-        event = entry.event
-        if isinstance(event, Performed) and is_incomplete(event.outcome):
-            incomplete.add(entry.place.step)
+        event, step = entry.event, step_at(entry.place)
+        # What a model's tool returned is not the output of the step. A cut there is a warning.
+        if isinstance(event, Performed) and entry.place.step and is_incomplete(event.outcome):
+            incomplete.add(step)
         if (answered := asking.see(event)) is not None:
-            answers.setdefault(entry.place.step, []).append(answered)
+            answers.setdefault(step, []).append(answered)
         nesting.see(entry)
         tools.see(entry)
         match event:
@@ -172,19 +173,19 @@ def view_of(row: RunRow, steps: list[StepRow], waits: list[WaitRow], entries: It
                 note_changes(event.step, event.values, event.owner)
             case Performed(outcome=Resumed(overrides=overrides, by=by)):
                 change(overrides)
-                note_changes(entry.place.step, overrides, by)
+                note_changes(step, overrides, by)
             case Performed(outcome=Failed(details={"said": str(said)})):
                 partial[entry.place.step] = said
             case Warned():
-                notes.setdefault(entry.place.step, []).append(f"warning: {event.message}")
+                notes.setdefault(step, []).append(f"warning: {event.message}")
             case WaitOpened(kind="approval"):
                 asked[event.wait] = event.prompt
             case WaitClosed(kind="approval", wait=wait) if wait in asked:
-                notes.setdefault(entry.place.step, []).append(f"{asked[wait]} {_decided(event)}")
+                notes.setdefault(step, []).append(f"{asked[wait]} {_decided(event)}")
             case Noted(name=name, data=data):
                 note = registry.note(row.dialect, name, data)
                 if note.lasting:
-                    notes.setdefault(entry.place.step, []).append(note.words)
+                    notes.setdefault(step, []).append(note.words)
             case ValueSet():
                 values[event.name] = event.value
             case ArtifactMade():
