@@ -89,6 +89,8 @@ def hints(row: RunRow, waits: list[WaitRow]) -> list[tuple[str, str]]:
         if wait.kind == "in_doubt":
             given = "" if "late" in wait.details else f" --outcome {shlex.quote(outcome_shape(wait))}"
             lines.append(("if done", command_line(f"decide {name} done{given}")))
+            if any(one.kind == "approval" for one in waits):  # the next command is then about the approval
+                lines.append(("if not", command_line(f"decide {name} repeat|stop")))
     if any(wait.kind == FOR_HOST for wait in waits):
         lines.append(("assistant", f"does it with its tools next_step and complete_step; {_CONNECTS}"))
     return lines
