@@ -415,7 +415,7 @@ async def begin(
 ) -> str:
     row = new_row(name, run)
     row.tenant = tenant
-    uses, pinned = ({one: one for one in PROGRAMS}, PINNED) if name == "calling" else (None, None)
+    uses, pinned = ({one: one for one in PINNED}, PINNED) if name == "calling" else (None, None)
     await engine.start(row, "text", inputs, settings, uses=uses, pinned=pinned)
     return run
 
