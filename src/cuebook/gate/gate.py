@@ -235,7 +235,7 @@ class Gate:
         there = f"cd {shlex.quote(run.workspace)} && " if os.path.isabs(run.workspace) else ""
         raise Elsewhere(
             f"Run {run.id} belongs to {run.workspace}, but this is {self._workspaces[0]}.",
-            fix=f"The decision is saved. Resume the run there: `{there}cuebook resume {run.id}`;"
+            fix=f"Decisions and answers are saved. Resume the run there: `{there}cuebook resume {run.id}`;"
             f" if the folder has moved: `cuebook resume {run.id} --workspace FOLDER`.",
         )
 

@@ -223,7 +223,7 @@ def call(args: list[str]) -> int:
         silence(sys.stdout)
         return 0
     except CuebookError as error:
-        complain("\n".join(f"cuebook: {line}" for line in str(error).split("\n")))
+        complain("\n".join(f"cuebook: {line}" for line in _with_store(str(error), args).split("\n")))
         return error.exit_code
     except Exception as error:
         problem = write_problem(error)
@@ -240,6 +240,31 @@ def call(args: list[str]) -> int:
                 " This is a bug in Cuebook; `cuebook --debug ...` shows the traceback."
             )
         return 1
+
+
+_ON_RUNS = "answer|audit|cancel|decide|diff|events|files|inbox|replay|restart|resume|retry|runs|show"
+"""The commands about runs that errors suggest."""
+
+
+def _with_store(text: str, args: list[str]) -> str:
+    """Adds the `--store` of this call to the commands that an error suggests, so that they reach the same runs."""
+    store = ""
+    for number, arg in enumerate(args, start=1):
+        if arg == "--store":
+            store = "".join(args[number : number + 1])
+        elif arg.startswith("--store="):
+            store = arg.partition("=")[2]
+    if not store:
+        return text
+    import re
+    import shlex
+
+    def complete(found: re.Match[str]) -> str:
+        folder, command = found.groups()
+        place = os.path.abspath(store) if folder and "://" not in store else store
+        return found[0] if " --store " in command else f"`{folder}{command} --store {shlex.quote(place)}`"
+
+    return re.sub(rf"`((?:cd [^`]+ && )?)(cuebook (?:{_ON_RUNS})\b[^`]*)`", complete, text)
 
 
 def _invoke(args: list[str]) -> int:

@@ -46,8 +46,9 @@ class Interrupted(Exception):
     @property
     def onward(self) -> str:
         if self.elsewhere:
-            return f"The run continues on a worker; `cuebook resume {self.run}` follows it, `cuebook cancel {self.run}` stops it."
-        return f"`cuebook resume {self.run}` continues where it stopped."
+            resume, cancel = (display.command_line(f"{verb} {self.run}") for verb in ("resume", "cancel"))
+            return f"The run continues on a worker; `{resume}` follows it, `{cancel}` stops it."
+        return f"`{display.command_line(f'resume {self.run}')}` continues where it stopped."
 
 
 def no_runs(wiring: Wiring) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from cuebook.kernel.errors import Elsewhere
+from cuebook.surfaces import cli as cli_module
 from tests.support.command_line import CommandLine
 from tests.support.model_server import ModelServer
 
@@ -265,3 +269,25 @@ def test_a_run_continues_in_its_own_folder_and_loses_nothing_in_another(cli: Com
     cli.work = home
     assert cli.call("resume", run).code == 0
     assert (home / "made.txt").exists()
+
+
+def test_commands_that_an_error_suggests_name_the_store_of_the_call(cli: CommandLine) -> None:
+    run = cli.call("run", "tea.md", "--break", "1", "--json", "--store", "other.db").object["run"]
+    for option in (["--store", "other.db"], ["--store=other.db"]):
+        refused = cli.call("retry", run, *option)
+        assert refused.code == 2
+        assert f"`cuebook show {run} --store other.db`" in refused.err
+
+
+def test_a_suggested_command_in_another_folder_names_the_whole_path_of_the_store(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(args: list[str]) -> int:
+        raise Elsewhere(
+            "It belongs to /there.", fix="`cd /there && cuebook resume r1`; `cuebook store copy` takes it there."
+        )
+
+    monkeypatch.setattr(cli_module, "_invoke", refuse)
+    assert cli_module.call(["resume", "r1", "--store", "other.db"]) == 2
+    path = os.path.abspath("other.db")
+    assert f"`cd /there && cuebook resume r1 --store {path}`; `cuebook store copy` takes" in capsys.readouterr().err
