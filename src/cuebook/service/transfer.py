@@ -94,6 +94,7 @@ async def _copy(source: Store, target: Store, row: RunRow, check: Check | None) 
     if verdict.broken_at is not None:
         return Copied(row.id, "broken", unfinished, f"it is broken at record {verdict.broken_at}: {verdict.problem}")
     copy = await source.take_out(row.id)
+    unfinished = copy.row.status not in ENDED  # it may have ended since the runs were listed
     behind = texts_behind(copy.records, source.text)
     copy.texts = {found.digest: found.text for found in behind if found.text is not None}
     for digest in copy.files:
