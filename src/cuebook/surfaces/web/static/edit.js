@@ -24,7 +24,7 @@ function show(steps) {
   const rows = steps.map((step) => {
     const row = document.createElement("tr");
     row.className = step.verdict;
-    for (const text of [step.title ? `${step.step} ${step.title}` : step.step, step.verdict, step.because]) {
+    for (const text of [step.title && step.title !== step.step ? `${step.step} ${step.title}` : step.step, step.verdict, step.because]) {
       row.append(Object.assign(document.createElement("td"), { textContent: text }));
     }
     return row;
