@@ -175,3 +175,19 @@ def test_approvals_and_warnings_of_calls_are_shown_at_their_step(cli: CommandLin
     assert "warning: Its output has 108,894 bytes" in step
     assert "approved" not in before
     assert "incomplete" not in shown.out, "the model's reply is complete"
+
+
+def test_calls_of_a_sub_agent_are_shown_at_the_step(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("a.txt", "a line")
+    server.replies = [
+        {"tool": "Task", "arguments": {"prompt": "Look.", "tools": ["Read"]}},
+        {"tool": "Read", "arguments": {"path": "a.txt"}},
+        "It has a line.",
+        '{"done": true}',
+    ]
+    begun = cli.call("run", cli.write("read.yml", GRAPH), "--json")
+    shown = cli.call("show", begun.object["run"])
+    assert "  calls Task " in shown.out
+    assert "  calls Read a.txt" in shown.out
+    calls = cli.call("show", begun.object["run"], "--calls", "--json").object["calls"]
+    assert [(one["step"], one["visit"]) for one in calls] == [("work", 1), ("work", 1)]

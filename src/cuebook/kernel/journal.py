@@ -62,10 +62,15 @@ def parent_key(path: str) -> Key:
 
 def step_at(place: Place) -> str:
     """The label of the step at a place. For a branch without steps, the step that began the branch."""
-    path, step = place.path, place.step
+    return visit_at(place)[0]
+
+
+def visit_at(place: Place) -> tuple[str, int]:
+    """The label of the step at a place, and which of its visits it is."""
+    path, step, visit = place.path, place.step, place.visit
     while not step and path != ROOT:
-        path, step, _, _ = parent_key(path)
-    return step
+        path, step, visit, _ = parent_key(path)
+    return step, visit
 
 
 def same_line(path: str, other: str) -> bool:

@@ -21,7 +21,7 @@ from cuebook.kernel.events import (
     WaitClosed,
     WaitOpened,
 )
-from cuebook.kernel.journal import Entry, branch_path, same_line, step_at
+from cuebook.kernel.journal import Entry, branch_path, same_line, step_at, visit_at
 from cuebook.kernel.outcomes import Reply, ToolResult
 from cuebook.kernel.tool_names import PLAN
 
@@ -171,14 +171,15 @@ class ToolCalls:
 
     def _add(self, entry: Entry, number: int, call: ToolCall) -> str:
         place = entry.place
+        step, visit = visit_at(place)
         # The calls in a reply are the branches of the visit's next `All`.
         path = branch_path(place.path, place.step, place.visit, place.index + 1, number)
         made = ToolUse(
             id=call.id,
             seq=entry.seq,
             number=number,
-            step=step_at(place),
-            visit=place.visit,
+            step=step,
+            visit=visit,
             tool=call.name,
             arguments=call.arguments,
             malformed=call.malformed,
@@ -193,6 +194,7 @@ class ToolCalls:
     def _report(self, entry: Entry, agent: str, call: str, status: str, data: Mapping[str, Any]) -> list[str]:
         """A call that a coding agent made itself, as it reports it: at its beginning and whenever its status changes."""
         place = entry.place
+        step, visit = visit_at(place)
         known = (place.path, place.step, place.visit, call)
         before = self.calls.get(self._own.get(known, ""))
         if before is None:
@@ -200,8 +202,8 @@ class ToolCalls:
                 id=call,
                 seq=entry.seq,
                 number=0,
-                step=step_at(place),
-                visit=place.visit,
+                step=step,
+                visit=visit,
                 tool=str(data.get("kind", "")),
                 path=place.path,
                 asked=entry.at,
