@@ -19,7 +19,9 @@ _AGENT = Bundle(
     commands=Rules(allow=("*",)),
     egress=Rules(default="ask"),
     # Programs outside the sandbox run what is in there, such as git with its hooks.
-    files=Rules(allow=("read:**", "write:**"), ask=("write:.git/**", "write:**/.git/**")),
+    files=Rules(
+        allow=("read:**", "write:**"), ask=("write:.git", "write:.git/**", "write:**/.git", "write:**/.git/**")
+    ),
     from_outside="allow",
 )
 
