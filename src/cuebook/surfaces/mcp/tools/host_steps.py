@@ -180,7 +180,7 @@ def _parts(step: HostStep) -> tuple[str, str]:
 def _lines(value: dict[str, Any], marking: Marking) -> list[str]:
     kept = f"kept for you until {display.moment(value['until'])}"
     lines = [
-        f"Step {one_line(value['step'])} of execution {value['execution_id']}, {kept}; claim_id {value['claim_id']}."
+        f"Step {one_line(value['step'])} of execution {value['execution_id']}, {kept}, under claim_id {value['claim_id']}"
     ]
     if value["results"]:
         lines += ["Results of your calls:", *(marking.data(one) for one in value["results"])]
