@@ -72,7 +72,6 @@ from cuebook.service.lasting_approvals import Lasts, lasting
 from cuebook.service.queries import Queries
 from cuebook.service.run_secrets import Handles, declared_by, named_in
 from cuebook.service.runs.children import check_not_child, child_start, no_children
-from cuebook.service.runs.edits import EditPlan, plan_of
 from cuebook.service.runs.views import RunView
 from cuebook.service.start import (
     check_limits,
@@ -90,6 +89,7 @@ from cuebook.stores.refusals import no_wait
 if TYPE_CHECKING:
     from cuebook.service.dispatch.dispatcher import Dispatcher
     from cuebook.service.host_steps import HostSteps
+    from cuebook.service.runs.edits import EditPlan
 
 __all__ = ["PYTHON", "Principal", "RunView", "Service"]
 
@@ -360,6 +360,8 @@ class Service(Queries):
         if old.digest == playbook.digest:
             raise Refused("The text is the same; nothing was changed.", fix=f"`cuebook resume {row.id}` continues it.")
         entries = without_void([entry async for entry in self._engine.entries(row.id)])
+        from cuebook.service.runs.edits import plan_of  # most runs keep their text
+
         return row, plan_of(row, old, playbook, await self._store.steps(row.id), entries)
 
     # --- driving ---
