@@ -117,3 +117,5 @@ async def test_a_killed_cuebook_leaves_a_turn_in_doubt_that_cannot_be_continued(
     run = await continued_after_a_kill(harness)
     (wait,) = await harness.waits(run)
     assert (run.status, wait.kind) == ("awaiting_approval", "in_doubt")
+    assert wait.prompt.endswith(": a turn of acp/test")
+    assert "which the agent may have changed in part" in str(wait.details["preview"])

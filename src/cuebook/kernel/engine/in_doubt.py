@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cuebook.kernel.effects import OUTPUT_OF, Acting, CallTool, Effect, RunCommand, SendHttp
+from cuebook.kernel.effects import OUTPUT_OF, Acting, CallTool, Effect, PromptAgent, RunCommand, SendHttp
 from cuebook.kernel.engine.approval import CANCELLED, CUT_OFF
 from cuebook.kernel.events import WaitClosed
 from cuebook.kernel.journal import Key, outcome_from
@@ -170,6 +170,8 @@ def words_of(effect: Effect) -> str:
             return f"send {method.upper()} {url}"
         case CallTool(tool=tool):
             return f"call {tool}"
+        case PromptAgent(model=model):
+            return f"a turn of {model}"
         case _:
             return effect.fingerprint
 
@@ -188,6 +190,9 @@ def parts_of(effect: Effect) -> dict[str, str]:
                 made["body"] = _lines(parts, ": ") if upload is None else f"the file {upload}"
         case CallTool(tool=tool, arguments=arguments):
             made = {"tool": tool, "arguments": msgspec.json.encode(arguments, enc_hook=str).decode()}
+        case PromptAgent(model=model, prompt=prompt):
+            made = {"agent": model, "prompt": prompt}
+            made["look at"] = "the files in the workspace, which the agent may have changed in part"
         case _:
             made = {"effect": msgspec.json.encode(effect, enc_hook=str).decode()}
     if isinstance(effect, Acting):
