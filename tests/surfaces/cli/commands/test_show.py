@@ -220,6 +220,13 @@ def test_a_store_of_an_older_version_is_brought_up_to_date(cli: CommandLine, run
     connection = sqlite3.connect(cli.store)
     connection.executescript(
         """
+        DROP INDEX runs_by_caller;
+        DROP INDEX pieces_of_file;
+        DROP INDEX runs_of_file;
+        ALTER TABLE runs DROP COLUMN caller;
+        DROP TABLE run_files;
+        DROP TABLE pieces;
+        DROP TABLE files;
         DROP INDEX waits_open;
         ALTER TABLE waits DROP COLUMN kind;
         CREATE INDEX waits_open ON waits (tenant, opened) WHERE state = 'open';
