@@ -485,6 +485,8 @@ class Wait(Effect, frozen=True):
 
     seconds: float | None = None
     channel: str | None = None
+    about: str = ""
+    """What people see while it waits for a time."""
 
     @property
     def subject(self) -> str:

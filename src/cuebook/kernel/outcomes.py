@@ -299,3 +299,8 @@ class EffectFailed(Exception):
 
 class Cancelled(BaseException):
     """Thrown into a program when its run is cancelled. It may still yield effects that undo its work."""
+
+    def __init__(self, message: str = "", *, in_doubt: bool = False) -> None:
+        super().__init__(message)
+        self.in_doubt = in_doubt
+        """Whether the effect that it interrupted may have happened."""

@@ -107,12 +107,12 @@ class Pipelines(Dialect):
     def definition(self, document: Pipeline) -> dict[str, Any]:
         from cuebook.dialects.pipeline.describe import definition
 
-        return {**super().definition(document), "steps": [definition(step) for step in document.steps]}
+        return {**super().definition(document), "steps": [definition(step) for step in document.every]}
 
     def only_reads(self, document: Pipeline, *, confined: bool) -> bool:
         from cuebook.dialects.pipeline.describe import only_reads
 
-        return all(only_reads(step, confined=confined) for step in document.steps)
+        return all(only_reads(step, confined=confined) for step in document.every)
 
     def outline(self, document: Pipeline) -> tuple[OutlinedStep, ...]:
         from cuebook.dialects.pipeline.describe import outlined
@@ -153,7 +153,8 @@ class Pipelines(Dialect):
         return typed(document, name, text)
 
     def gives_data(self, document: Pipeline, label: str) -> bool:
-        return all(step.output is None or step.output.type != "text" for step in document.steps if step.id == label)
+        step = document.step(label)
+        return step is None or step.output is None or step.output.type != "text"
 
     def changed(self, document: Pipeline, results: Mapping[str, Any], name: str, text: str) -> Any:
         from cuebook.dialects.pipeline.changes import accepted
@@ -174,7 +175,8 @@ class Pipelines(Dialect):
     def broken_promise(self, document: Pipeline, label: str, outcome: AnyOutcome) -> str:
         from cuebook.dialects.pipeline.run.outputs import broken
 
-        return next((broken(step, outcome) for step in document.steps if step.id == label), "")
+        step = document.step(label)
+        return broken(step, outcome) if step is not None and not step.is_structure else ""
 
     def unfit(self, document: Pipeline, options: Mapping[str, Any]) -> tuple[Problem, ...]:
         from cuebook.dialects.pipeline.check import beyond_format

@@ -52,9 +52,9 @@ def _argument(pipeline: Pipeline, name: str, value: Any) -> Any:
 
 
 def _step(pipeline: Pipeline, name: str) -> Step:
-    step = next((one for one in pipeline.steps if one.id == name), None)
+    step = next((one for one in pipeline.every if one.id == name), None)
     if step is None:
-        known = [*pipeline.args, *(one.id for one in pipeline.steps)]
+        known = [*pipeline.args, *(one.id for one in pipeline.every)]
         raise BadInput(f"There is no argument or step named '{name}'.", fix=meant(name, known))
     return step
 

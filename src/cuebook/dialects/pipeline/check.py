@@ -13,9 +13,10 @@ import msgspec
 from cuebook.dialects import children
 from cuebook.dialects.dialect import Surroundings
 from cuebook.dialects.findings import Codes, Finding, Problem, log_of
-from cuebook.dialects.pipeline.model import Arg, Cli, Llm, Pipeline, Step, Web
+from cuebook.dialects.pipeline.model import Arg, Cli, Llm, Parallel, Pipeline, Step, Web
 from cuebook.dialects.pipeline.parse import Parsed, read
-from cuebook.dialects.pipeline.run.resolve import refs
+from cuebook.dialects.pipeline.parse.places import LANES, REACTION, SECTION, Part, Place
+from cuebook.dialects.pipeline.run.resolve import own_refs, refs
 from cuebook.kernel.tool_names import COMPANIONS, PLAN, READING
 
 __all__ = ["CODES", "UNVERIFIED", "Finding", "beyond_format", "check", "sarif", "unverified"]
@@ -48,6 +49,10 @@ ERRORS = {
     "BAD_INPUT_STEP": "The question of an input step contradicts itself.",
     "UNKNOWN_TOOL": "A model is allowed a tool that does not exist.",
     "BAD_POSTCONDITION": "A postcondition cannot be checked.",
+    "BAD_STRUCTURE": "The parts of a loop, of parallel branches or of a wait do not fit together.",
+    "NOT_A_LIST": "A loop has something other than a list.",
+    "NOT_READ_ONLY": "A step that is repeated until a condition holds may change something.",
+    "BAD_TIME": "A duration or a date cannot be read.",
     "INVALID_OUTPUT_SCHEMA": "The schema of an output is not a supported JSON Schema.",
     "UNSUPPORTED_REGEX": "A pattern is invalid or cannot be matched in linear time.",
     # references
@@ -108,7 +113,7 @@ def check(text: str, name: str, around: Surroundings | None = None) -> list[Find
 
 def _undriven(pipeline: Pipeline, around: Surroundings) -> Iterator[Finding]:
     """The first web step, if there is no browser here."""
-    step = next((step for step in pipeline.steps if isinstance(step.action, Web)), None)
+    step = next((step for step in pipeline.every if isinstance(step.action, Web)), None)
     problem = around.browser_problem() if step is not None else None
     if step is not None and problem is not None:
         message = f"The step '{step.id}' cannot run here: {problem.message}"
@@ -149,16 +154,28 @@ def beyond_format(pipeline: Pipeline) -> tuple[Problem, ...]:
     """Every field in use that the published format does not have."""
     fix = "Remove it, or run without --strict-spec."
     found = [(f"argument '{arg.name}'", arg) for arg in pipeline.args.values()]
-    every: list[tuple[str, Arg | Step]] = [*found, *((f"step '{step.id}'", step) for step in pipeline.steps)]
-    return tuple(
-        Problem(f"The {what} has '{name}', which is not in the published format.", one.line, fix, "SCHEMA")
-        for what, one in every
-        for name in one.beyond
+    every: list[tuple[str, Arg | Step]] = [*found, *((f"step '{step.id}'", step) for step in pipeline.every)]
+    sections = {"on_failure": pipeline.on_failure, "finally": pipeline.finally_}
+    return (
+        *(
+            Problem(f"The {what} has '{name}', which is not in the published format.", one.line, fix, "SCHEMA")
+            for what, one in every
+            for name in one.beyond
+        ),
+        *(
+            Problem(
+                f"The pipeline has '{name}', which is not in the published format.",
+                sections[name][0].line,
+                fix,
+                "SCHEMA",
+            )
+            for name in pipeline.beyond
+        ),
     )
 
 
 def _changing(pipeline: Pipeline) -> Iterator[Step]:
-    return (step for step in pipeline.steps if not step.reads_only)
+    return (step for step in pipeline.every if not step.reads_only)
 
 
 # --- notes ---
@@ -174,19 +191,19 @@ def _notes(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
         elif step.id in hintless:
             fix = "Add rollback, which can be run, or rollback_hint, which is shown with the request for approval."
             yield Problem(f"Nothing says how to undo the step '{step.id}'.", step.line, fix, "NO_ROLLBACK")
-    for step in pipeline.steps:
+    for step in pipeline.every:
         if isinstance(step.action, Llm) and step.output is not None and step.output.schema is None:
             fix = "Add a schema to its output."
             yield Problem(f"The step '{step.id}' accepts any JSON.", step.output.line, fix, "NO_OUTPUT_SCHEMA")
     yield from _unused(parsed, pipeline)
-    yield from _skippable(pipeline)
+    yield from _skippable(pipeline, parsed.places)
     for demand in pipeline.demands:
         usual, key = (USUAL_SECONDS, "max_seconds") if demand.seconds is not None else (USUAL_OUTPUT, "max_output")
         if (demand.seconds or demand.output or 0) > usual:
             fix = f"Raise `{key}` under [limits] in the configuration of the machine that runs it."
             message = f"The {demand.field} of step '{demand.step}' is above the default limit."
             yield Problem(message, demand.line, fix, "RAISED_LIMIT")
-    for step in pipeline.steps:
+    for step in pipeline.every:
         if step.id in pipeline.args:
             fix = "Rename one of them; then both can be changed when a run is resumed."
             yield Problem(f"The step '{step.id}' has the same name as an argument.", step.line, fix, "SHARED_NAME")
@@ -196,28 +213,60 @@ def _notes(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
         yield Problem("consent_boundary has no effect.", line, fix, "NO_EFFECT")
 
 
-def _skippable(pipeline: Pipeline) -> Iterator[Problem]:
-    """Warns about steps that use the output of a step that may be skipped, without a condition on it."""
-    steps = {step.id: step for step in pipeline.steps}
-    for step in pipeline.steps:
-        guarded = _guards(step, steps)
+def _skippable(pipeline: Pipeline, places: Mapping[str, Place]) -> Iterator[Problem]:
+    """Warns about steps that use the output of a step that may not run, without a condition on it."""
+    steps = {step.id: step for step in pipeline.every}
+    for step in pipeline.every:
+        guarded = _guards(step, steps, places)
+        asked = {ref.step for ref in refs((step.condition, step.until))}
         used = dict.fromkeys(
-            ref.step for ref in refs((step.action, step.stdin, step.env)) if ref.path[0] in ("stdout", "json")
+            ref.step
+            for ref in own_refs(step)
+            if ref.path[0] in ("stdout", "json", "results", "items") and ref.step not in asked
         )
         for name in used:
-            source = steps[name]
-            if source.condition is not None and name not in guarded and source.condition_text not in guarded:
-                fix = f"Add a condition, as in `!${name}.skipped`, or repeat the condition of '{name}'."
-                message = (
-                    f"The step '{step.id}' uses the output of '{name}', which may be skipped; if it is, the step fails."
-                )
+            why = _may_not_run(steps, places, step.id, name)
+            if (
+                why
+                and name not in guarded
+                and not (steps[name].condition_text and steps[name].condition_text in guarded)
+            ):
+                fix = f"Add a condition, as in `!${name}.skipped`"
+                fix += f", or repeat the condition of '{name}'." if steps[name].condition is not None else "."
+                message = f"The step '{step.id}' uses the output of '{name}', which {why}; if it is, the step fails."
                 yield Problem(message, step.line, fix, "MAY_BE_SKIPPED")
 
 
-def _guards(step: Step, steps: Mapping[str, Step]) -> set[str]:
-    """The conditions of a step and the steps that they refer to, directly or through other conditions."""
+def _may_not_run(steps: Mapping[str, Step], places: Mapping[str, Place], here: str, name: str) -> str:
+    """Why a step may not have run when another one does, as a clause; empty if it has."""
+    source, place, other = steps[name], places[name], places[here]
+    if source.condition is not None or source.on_denied is not None or source.on_expired is not None:
+        return "may be skipped"
+    for part in place.beyond(other):
+        if part.kind in (REACTION, SECTION):
+            return "may be skipped"
+        owner = steps.get(part.owner)
+        if (
+            part.kind == LANES
+            and owner is not None
+            and isinstance(owner.action, Parallel)
+            and owner.action.mode == "any"
+        ):
+            return "may be skipped, because another branch may be faster"
+    if _section(other) and not _section(place):
+        return "may be skipped, because an earlier step may have failed"
+    return ""
+
+
+def _section(place: Place) -> Part | None:
+    return next((part for part in place.within if part.kind == SECTION), None)
+
+
+def _guards(step: Step, steps: Mapping[str, Step], places: Mapping[str, Place]) -> set[str]:
+    """The conditions of a step and of those around it, and the steps that they refer to, directly or through other
+    conditions."""
     found: set[str] = set()
-    waiting = [step]
+    waiting = [step, *(steps[part.owner] for part in places[step.id].within if part.owner in steps)]
     while waiting:
         one = waiting.pop()
         if one.condition is None or one.condition_text in found:
@@ -230,7 +279,7 @@ def _guards(step: Step, steps: Mapping[str, Step]) -> set[str]:
 
 def _unused(parsed: Parsed, pipeline: Pipeline) -> Iterator[Problem]:
     """Commands get every argument that is not secret in their environment, so they may use it without a reference."""
-    commands = any(isinstance(step.action, Cli) for step in pipeline.steps)
+    commands = any(isinstance(step.action, Cli) for step in pipeline.every)
     for arg in pipeline.args.values():
         if arg.name in parsed.used or (commands and not arg.secret):
             continue

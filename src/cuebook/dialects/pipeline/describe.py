@@ -9,15 +9,30 @@ from urllib.parse import urlsplit
 
 from cuebook.dialects.dialect import OutlinedStep
 from cuebook.dialects.dialect import Question as Asked
-from cuebook.dialects.pipeline.model import Child, Cli, Http, Llm, Mcp, Pipeline, Question, Secret, Step, Web, Words
+from cuebook.dialects.pipeline.model import (
+    Child,
+    Cli,
+    Group,
+    Http,
+    Llm,
+    Mcp,
+    Parallel,
+    Pause,
+    Pipeline,
+    Question,
+    Secret,
+    Step,
+    Web,
+    Words,
+)
 from cuebook.dialects.pipeline.parse.references import as_written
 from cuebook.dialects.presentation.summary import Need, Row, Summary, listed, model_needs
 from cuebook.formats.words import short
 
 
 def summary(pipeline: Pipeline) -> Summary:
-    models = [step.action for step in pipeline.steps if isinstance(step.action, Llm)]
-    tools = [step.action.tool for step in pipeline.steps if isinstance(step.action, Mcp)]
+    models = [step.action for step in pipeline.every if isinstance(step.action, Llm)]
+    tools = [step.action.tool for step in pipeline.every if isinstance(step.action, Mcp)]
     names = {
         "tools": list(dict.fromkeys([*tools, *(tool for one in models for tool in one.tools)])),
         "models": list(dict.fromkeys(one.model for one in models)),
@@ -27,13 +42,13 @@ def summary(pipeline: Pipeline) -> Summary:
         title=pipeline.name,
         description=pipeline.description,
         inputs=pipeline.inputs,
-        rows=(*map(_row, pipeline.steps), *listed(**names, hosts=_hosts(pipeline))),
+        rows=(*_rows(pipeline), *listed(**names, hosts=_hosts(pipeline))),
         data={
             "id": pipeline.id,
             "version": pipeline.version,
-            "steps": [_fields(step) for step in pipeline.steps],
-            "approvals": [step.id for step in pipeline.steps if step.approval],
-            "changing": [step.id for step in pipeline.steps if not step.reads_only],
+            "steps": [_fields(step) for step in pipeline.every],
+            "approvals": [step.id for step in pipeline.every if step.approval],
+            "changing": [step.id for step in pipeline.every if not step.reads_only],
             **names,
             "allowed_domains": list(pipeline.allowed_domains),
         },
@@ -42,13 +57,13 @@ def summary(pipeline: Pipeline) -> Summary:
 
 
 def _hosts(pipeline: Pipeline) -> list[str]:
-    return list(dict.fromkeys([*pipeline.allowed_domains, *(host for step in pipeline.steps for host in step.network)]))
+    return list(dict.fromkeys([*pipeline.allowed_domains, *(host for step in pipeline.every for host in step.network)]))
 
 
 def outlined(pipeline: Pipeline) -> tuple[OutlinedStep, ...]:
     """The steps, with the questions that they ask."""
-    own = [OutlinedStep(step.id, step.name or step.id, question=_asked(step)) for step in pipeline.steps]
-    undo = [(step.rollback, step.id) for step in pipeline.steps if step.rollback is not None]
+    own = [OutlinedStep(step.id, step.name or step.id, question=_asked(step)) for step in pipeline.every]
+    undo = [(step.rollback, step.id) for step in pipeline.every if step.rollback is not None]
     return (*own, *(OutlinedStep(one.id, one.name, within=undone) for one, undone in undo))
 
 
@@ -58,11 +73,54 @@ def _asked(step: Step) -> Asked | None:
     return Asked("input") if step.action.schema is None else Asked("form", schema=step.action.schema)
 
 
-def _row(step: Step) -> Row:
+def _rows(pipeline: Pipeline) -> Iterator[Row]:
+    for step in pipeline.steps:
+        yield from _rows_of(step, "step")
+    for name, steps in (("on failure", pipeline.on_failure), ("finally", pipeline.finally_)):
+        for step in steps:
+            yield from _rows_of(step, name)
+
+
+def _rows_of(step: Step, kind: str, indent: str = "") -> Iterator[Row]:
+    """The row of a step, and of the steps inside it."""
     name = f" ({step.name})" if step.name else ""
-    words = f"{step.id}{name}: {short(doing(step))}{'; asks first' if step.approval else ''}"
-    condition = (f"            if {short(step.condition_text)}",) if step.condition is not None else ()
-    return Row("step", words, condition)
+    words = f"{indent}{step.id}{name}: {short(doing(step))}{'; asks first' if step.approval else ''}"
+    details = [f"{indent}            if {short(step.condition_text)}"] if step.condition is not None else []
+    details += [f"{indent}            {short(one)}" for one in around(step)]
+    yield Row(kind, words, tuple(details))
+    for part, inner in parts(step):
+        for one in inner:
+            yield from _rows_of(one, part or kind, f"{indent}  ")
+
+
+def around(step: Step) -> list[str]:
+    """How a step is repeated, as clauses."""
+    found: list[str] = []
+    if step.each is not None:
+        over = as_written(step.each.over) if isinstance(step.each.over, Words) else f"{len(step.each.over)} items"
+        at_once = f", {step.each.concurrency} at a time" if step.each.concurrency > 1 else ""
+        found.append(f"for each {step.each.name} of {over}{at_once}")
+    if step.until is not None:
+        every, most = (f"{seconds:g} s" for seconds in (step.until.every, step.until.timeout))
+        found.append(f"repeated every {every} until {step.until.text}, for at most {most}")
+    for name, reaction in (("denied", step.on_denied), ("expired", step.on_expired)):
+        if reaction is not None:
+            then = {"continue": "continues", "skip_rest": "skips the rest"}[reaction.then]
+            first = f"runs {', '.join(one.id for one in reaction.steps)} and " if reaction.steps else ""
+            found.append(f"if its approval is {name}, it {first}{then}")
+    return found
+
+
+def parts(step: Step) -> Iterator[tuple[str, tuple[Step, ...]]]:
+    """The lists of steps inside a step, each with its name."""
+    match step.action:
+        case Group(steps=steps):
+            yield "", steps
+        case Parallel(lanes=lanes):
+            yield from ((lane.name, lane.steps) for lane in lanes)
+    for name, reaction in (("denied", step.on_denied), ("expired", step.on_expired)):
+        if reaction is not None and reaction.steps:
+            yield name, reaction.steps
 
 
 def _fields(step: Step) -> dict[str, Any]:
@@ -73,17 +131,30 @@ def _fields(step: Step) -> dict[str, Any]:
         "does": doing(step),
         "condition": step.condition_text or None,
         "output": step.output.type if step.output is not None else None,
+        **structure(step),
     }
+
+
+def structure(step: Step) -> dict[str, Any]:
+    """The loop, the wait and the inner steps of a step, as JSON; empty for a plain step."""
+    found: dict[str, Any] = {}
+    if step.each is not None:
+        over = as_written(step.each.over) if isinstance(step.each.over, Words) else len(step.each.over)
+        found["for_each"] = {"over": over, "as": step.each.name, "concurrency": step.each.concurrency}
+    if step.until is not None:
+        found["until"] = {"condition": step.until.text, "every": step.until.every, "timeout": step.until.timeout}
+    inner = {name or "steps": [one.id for one in steps] for name, steps in parts(step)}
+    return {**found, **({"inside": inner} if inner else {})}
 
 
 def _needs(pipeline: Pipeline) -> Iterator[Need]:
     yield from model_needs((one.name for one in pipeline.models), needs_model=pipeline.needs_model)
-    for step in pipeline.steps:
+    for step in pipeline.every:
         yield from _needs_of(step)
-    questions = sum(isinstance(step.action, Question) for step in pipeline.steps)
+    questions = sum(isinstance(step.action, Question) for step in pipeline.every)
     if questions:
         yield Need("you", "answer a question" if questions == 1 else f"answer {questions} questions")
-    approvals = sum(step.approval for step in pipeline.steps)
+    approvals = sum(step.approval for step in pipeline.every)
     if approvals:
         yield Need("you", "approve a step" if approvals == 1 else f"approve {approvals} steps")
 
@@ -134,6 +205,12 @@ def doing(step: Step) -> str:
             return f"asks: {as_written(text)}"
         case Child(playbook=playbook):
             return f"playbook {playbook}"
+        case Group(steps=steps):
+            return f"{len(steps)} steps"
+        case Parallel(mode=mode, lanes=lanes):
+            return f"parallel, {mode} of {', '.join(lane.name for lane in lanes)}"
+        case Pause(seconds=seconds, at=at):
+            return f"wait {as_written(seconds)}" if seconds is not None else f"wait until {as_written(at or Words(()))}"
 
 
 def _token(text: str) -> str:
@@ -154,6 +231,7 @@ def definition(step: Step) -> dict[str, Any]:
         "rollback": None if step.rollback is None else doing(step.rollback),
         "output": None if step.output is None else step.output.type,
         **({"files": file_names(step)} if file_names(step) else {}),
+        **structure(step),
     }
 
 
@@ -174,7 +252,7 @@ def only_reads(step: Step, *, confined: bool) -> bool:
             return method in ("GET", "HEAD")
         case Llm(tools=tools):
             return not tools
-        case Question():
+        case Question() | Group() | Parallel() | Pause():
             return True
         case _:
             return False

@@ -15,7 +15,8 @@ from cuebook.kernel.files import FileRef
 from cuebook.kernel.tool_names import READING
 from cuebook.kernel.votes import Rule
 
-Namespace = Literal["cli", "http", "web", "mcp", "llm", "input", "playbook"]
+Namespace = Literal["cli", "http", "web", "mcp", "llm", "input", "playbook", "steps", "parallel", "wait"]
+"""The namespace of a command, or the kind of a step without one."""
 
 ArgType = Literal["string", "number", "integer", "boolean", "object", "array"]
 
@@ -55,6 +56,14 @@ class StepRef(msgspec.Struct, frozen=True):
     """Begins with a field of a result, such as stdout or json; the parser has the list."""
 
 
+class LocalRef(msgspec.Struct, frozen=True):
+    """A value that exists only in a part of the pipeline: the item of a loop (`${item.path}`), the loop itself (`$loop.index`,
+    `$loop.key`), or in `on_failure` and `finally` the failure (`$failure.step`)."""
+
+    name: str
+    path: tuple[str | int, ...] = ()
+
+
 class RunRef(msgspec.Struct, frozen=True):
     """`$run.date`, `$previous.step.path`, `$state.name` or `$changes.feedback`: what is known of the run, of the runs before it,
     and of the changes that were requested."""
@@ -63,7 +72,7 @@ class RunRef(msgspec.Struct, frozen=True):
     path: tuple[str | int, ...]
 
 
-Ref = ArgRef | StepRef | RunRef
+Ref = ArgRef | StepRef | RunRef | LocalRef
 
 
 class Function(msgspec.Struct, frozen=True):
@@ -195,7 +204,37 @@ class Child(msgspec.Struct, frozen=True, tag="playbook"):
     inputs: dict[str, Field] = {}
 
 
-Action = Cli | Http | Web | Mcp | Llm | Question | Child
+class Group(msgspec.Struct, frozen=True, tag="steps"):
+    """The steps that a loop runs for each item, one after another."""
+
+    steps: tuple[Step, ...]
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """A branch of a parallel step."""
+
+    name: str
+    steps: tuple[Step, ...]
+    line: int = 0
+
+
+class Parallel(msgspec.Struct, frozen=True, tag="parallel"):
+    """Branches that run at the same time, until all have ended or any has succeeded."""
+
+    mode: Literal["all", "any"]
+    lanes: tuple[Lane, ...]
+
+
+class Pause(msgspec.Struct, frozen=True, tag="wait"):
+    """Waits for a time to pass, or until a date. Exactly one of them is set."""
+
+    seconds: Words | None = None
+    """A duration, as in `10m`."""
+    at: Words | None = None
+    """A date and time."""
+
+
+Action = Cli | Http | Web | Mcp | Llm | Question | Child | Group | Parallel | Pause
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -298,6 +337,40 @@ class Operation(msgspec.Struct, frozen=True, tag="operation"):
 Condition = Constant | Ref | Function | Operation
 
 
+# --- flow -----------------------------------------------------------------------------------------------------
+
+
+class Each(msgspec.Struct, frozen=True):
+    """Repeats a step for each item of a list."""
+
+    over: Field
+    name: str = "item"
+    """The name that refers to the item."""
+    key: Words | None = None
+    """The name of an item in labels and results; None means its index."""
+    concurrency: int = 1
+    line: int = 0
+
+
+class Until(msgspec.Struct, frozen=True):
+    """Repeats a step that only reads until a condition holds."""
+
+    condition: Condition | None
+    text: str
+    every: float
+    """Seconds between two attempts."""
+    timeout: float
+    """Seconds after which the step fails."""
+
+
+class Reaction(msgspec.Struct, frozen=True):
+    """What happens instead if an approval is denied, or not given in time."""
+
+    then: Literal["continue", "skip_rest"] = "continue"
+    steps: tuple[Step, ...] = ()
+    """The steps that run before it continues."""
+
+
 # --- the document ------------------------------------------------------------------------------------------------
 
 
@@ -339,6 +412,11 @@ class Step(msgspec.Struct, frozen=True):
     """Files of earlier steps that are put into its folder first, by path."""
     state: dict[str, Field] = {}
     """The values that are kept for later runs once the step has completed."""
+    each: Each | None = None
+    until: Until | None = None
+    on_denied: Reaction | None = None
+    """None if a denial ends the run."""
+    on_expired: Reaction | None = None
     beyond: tuple[str, ...] = ()
     """The fields in use that the published format does not have."""
     from_outside: bool = False
@@ -362,6 +440,29 @@ class Step(msgspec.Struct, frozen=True):
                 return "input"
             case Child():
                 return "playbook"
+            case Group():
+                return "steps"
+            case Parallel():
+                return "parallel"
+            case Pause():
+                return "wait"
+
+    @property
+    def inner(self) -> tuple[Step, ...]:
+        """The steps inside it, without those further inside."""
+        found: tuple[Step, ...] = ()
+        if isinstance(self.action, Group):
+            found = self.action.steps
+        elif isinstance(self.action, Parallel):
+            found = tuple(step for lane in self.action.lanes for step in lane.steps)
+        for reaction in (self.on_denied, self.on_expired):
+            found += reaction.steps if reaction is not None else ()
+        return found
+
+    @property
+    def is_structure(self) -> bool:
+        """Whether it only contains other steps, or waits, and does nothing itself."""
+        return isinstance(self.action, Group | Parallel | Pause)
 
     @property
     def reads_only(self) -> bool:
@@ -376,6 +477,8 @@ class Step(msgspec.Struct, frozen=True):
                 return True
             case Http(method=method) if self.effect is None:
                 return method in ("GET", "HEAD", "OPTIONS")
+            case Group() | Parallel() | Pause():
+                return True
             case _:
                 return self.effect == "read"
 
@@ -399,11 +502,36 @@ class Pipeline(Document, msgspec.Struct, frozen=True, dict=True):
     args: dict[str, Arg] = {}
     allowed_domains: tuple[str, ...] = ()
     consent_boundary: str = ""
+    on_failure: tuple[Step, ...] = ()
+    """The steps that run after a failure."""
+    finally_: tuple[Step, ...] = ()
+    """The steps that run at the end of every run, however it ends."""
+    beyond: tuple[str, ...] = ()
+    """The fields in use that the published format does not have."""
     warnings: tuple[Problem, ...] = ()
+
+    @cached_property
+    def every(self) -> tuple[Step, ...]:
+        """All steps in the order of the text, including those inside others."""
+        found: list[Step] = []
+        waiting = [*self.steps, *self.on_failure, *self.finally_][::-1]
+        while waiting:
+            step = waiting.pop()
+            found.append(step)
+            waiting += step.inner[::-1]
+        return tuple(found)
+
+    @cached_property
+    def _by_id(self) -> dict[str, Step]:
+        return {step.id: step for step in self.every}
+
+    def step(self, label: str) -> Step | None:
+        """The step with this label. The label of a loop's item ends with its key, as in `send[42]`."""
+        return self._by_id.get(label.partition("[")[0])
 
     @property
     def models(self) -> tuple[NamedModel, ...]:
-        asking = [(step.id, step.action.model) for step in self.steps if isinstance(step.action, Llm)]
+        asking = [(step.id, step.action.model) for step in self.every if isinstance(step.action, Llm)]
         return tuple(NamedModel(model, f"steps.{label}.llm.model") for label, model in asking if model != DEFAULT_MODEL)
 
     @property
@@ -426,15 +554,15 @@ class Pipeline(Document, msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def plan(self) -> tuple[PlannedStep, ...]:
-        return tuple(PlannedStep(step.id, step.name or step.id) for step in self.steps)
+        return tuple(PlannedStep(step.id, step.name or step.id) for step in (*self.steps, *self.finally_))
 
     @cached_property
     def demands(self) -> tuple[Demand, ...]:
         """The limits that its steps set."""
-        times = [Demand(one.id, "timeout_ms", seconds=one.timeout, line=one.line) for one in self.steps if one.timeout]
+        times = [Demand(one.id, "timeout_ms", seconds=one.timeout, line=one.line) for one in self.every if one.timeout]
         sizes = [
             Demand(one.id, "output.max_bytes", output=one.output.max_bytes, line=one.output.line)
-            for one in self.steps
+            for one in self.every
             if one.output is not None and one.output.max_bytes
         ]
         return (*times, *sizes)
@@ -442,7 +570,7 @@ class Pipeline(Document, msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def children(self) -> tuple[ChildUse, ...]:
         """The playbooks that its steps start."""
-        found = [(step, step.action) for step in self.steps if isinstance(step.action, Child)]
+        found = [(step, step.action) for step in self.every if isinstance(step.action, Child)]
         return tuple(
             ChildUse(one.playbook, step.id, step.line, tuple(one.inputs), _known(one.inputs)) for step, one in found
         )
@@ -451,7 +579,7 @@ class Pipeline(Document, msgspec.Struct, frozen=True, dict=True):
     def secrets(self) -> tuple[Secret, ...]:
         """All secrets that its steps use."""
         found: list[Secret] = []
-        waiting: list[Any] = [self.steps]
+        waiting: list[Any] = [self.steps, self.on_failure, self.finally_]
         while waiting:
             one = waiting.pop(0)
             if isinstance(one, Secret):
@@ -467,12 +595,12 @@ class Pipeline(Document, msgspec.Struct, frozen=True, dict=True):
     @property
     def asks_model(self) -> bool:
         """Whether any step calls a model."""
-        return any(isinstance(step.action, Llm) for step in self.steps)
+        return any(isinstance(step.action, Llm) for step in self.every)
 
     @property
     def needs_model(self) -> bool:
         """Whether any step calls the run's model."""
-        return any(isinstance(step.action, Llm) and step.action.model == "default" for step in self.steps)
+        return any(isinstance(step.action, Llm) and step.action.model == "default" for step in self.every)
 
     @property
     def starts_playbooks(self) -> bool:

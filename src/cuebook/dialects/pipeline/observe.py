@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from cuebook.dialects.pipeline.describe import doing
 from cuebook.dialects.pipeline.model import Pipeline
 from cuebook.dialects.pipeline.parse.undo import UNDO
@@ -19,20 +21,27 @@ PANELS = (Panel("timeline", "timeline", "Timeline"), Panel("evidence", _EVIDENCE
 _VERDICTS = {"passed": "holds", "failed": "does not hold"}
 _UNKNOWN = "cannot be determined"
 _GOOD = {"passed": True, "failed": False}
+_MOST_FACTS = 50
+"""How many facts about the items of a loop are shown."""
 
 
 class PipelineProjection(Projection):
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._facts: dict[str, list[Fact]] = {step.id: [] for step in pipeline.steps}
+        self._facts: dict[str, list[Fact]] = {step.id: [] for step in pipeline.every}
 
     def see(self, event: RunEvent) -> Update:
         if not isinstance(event, Entry):
             return NOTHING
-        step = event.place.step.removeprefix(UNDO)  # what undoes a step is evidence about that step
+        step, bracket, key = event.place.step.removeprefix(UNDO).partition("[")  # undoing is evidence about its step
         match event.event:
             case Noted(name=name, data=data) if step in self._facts:
-                self._facts[step].append(_fact(event.seq, name, data))
+                fact = _fact(event.seq, name, data)
+                if bracket and (fact.good is not False or len(self._facts[step]) >= _MOST_FACTS):
+                    return NOTHING  # of the items of a loop, only failures are shown
+                if bracket:
+                    fact = msgspec.structs.replace(fact, words=f"[{key} {fact.words}")
+                self._facts[step].append(fact)
             case Rewound(seq=seq):
                 self._facts = {id: [one for one in facts if one.seq < seq] for id, facts in self._facts.items()}
             case _:
@@ -47,7 +56,7 @@ class PipelineProjection(Projection):
                 StepEvidence(
                     step.id, step.name or step.id, doing(step), tuple(self._facts[step.id]), step.rollback_hint
                 )
-                for step in self._pipeline.steps
+                for step in self._pipeline.every
             )
         )
 
@@ -61,6 +70,13 @@ def _fact(seq: int, name: str, data: Mapping[str, Any]) -> Fact:
             return Fact(seq, name, _VERDICTS.get(verdict, _UNKNOWN), _GOOD.get(verdict), details, headline=True)
         case "condition":
             return Fact(seq, name, words, True if data.get("held") else None)
+        case "items" | "branches":
+            failures = tuple(
+                Fact(seq, one.get("key", ""), one.get("error", ""), False) for one in data.get("failures", ())
+            )
+            return Fact(seq, name, words, not data.get("failed"), failures, headline=True)
+        case "until":
+            return Fact(seq, name, words, bool(data.get("held")))
         case "attempt" | "contract":
             return Fact(seq, name, words, False, headline=name == "contract")
     return Fact(seq, name, words)
@@ -88,6 +104,13 @@ def note(name: str, data: Mapping[str, Any]) -> Note:
         case "postcondition", {"verdict": verdict, "assertions": assertions}:
             found = "; ".join(_assertion_words(one) for one in assertions)
             return _live(name, f"{_VERDICTS.get(verdict, _UNKNOWN)}: {found}")
+        case "items" | "branches", {"total": total, "completed": completed}:
+            counts = [f"{completed} of {total} completed"]
+            counts += [f"{data[key]} {key}" for key in ("failed", "skipped") if data.get(key)]
+            counts += [f"{data['winner']} was first"] if data.get("winner") else []
+            return _live(name, ", ".join(counts))
+        case "until", {"text": text, "held": held, "attempts": count}:
+            return _live(name, f"{text} {'holds' if held else 'did not hold in time'} after {count} attempts")
     return kernel_note(name, data)
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cuebook.dialects.pipeline.describe import doing
+from cuebook.dialects.pipeline.describe import around, doing, parts, structure
 from cuebook.dialects.pipeline.inputs import accept
 from cuebook.dialects.pipeline.model import (
     DEFAULT_MODEL,
@@ -34,7 +34,7 @@ from cuebook.dialects.pipeline.run.children import given as given_to_child
 from cuebook.dialects.pipeline.run.llm import prompt_of
 from cuebook.dialects.pipeline.run.questions import question
 from cuebook.dialects.pipeline.run.resolve import Scope
-from cuebook.dialects.presentation.preview import Act, Limits, Open, Preview, declared_inputs, question_details
+from cuebook.dialects.presentation.preview import Act, Branch, Limits, Open, Preview, declared_inputs, question_details
 from cuebook.dialects.presentation.preview import Step as ShownStep
 from cuebook.kernel.browsing import Trail
 from cuebook.kernel.effects import Acting, AskHuman, AskModel, Browse, CallTool, RunPlaybook, SendHttp
@@ -57,22 +57,29 @@ def preview(pipeline: Pipeline, given: Mapping[str, Any], settings: Settings) ->
     options = settings.options
     scope = Scope(pipeline, args)
     placed = Given(str(options.get("cwd") or ""), options.get("max_output"))
-    acts = []
-    for step in pipeline.steps:
-        acts.append(_act(step, scope, placed))
-        _follow(acts[-1], scope)
-    calls = sum(map(_calls, pipeline.steps))
+    acts: dict[str, Act] = {}
+    for step in pipeline.every:
+        acts[step.id] = _act(step, scope, placed, _uncertain(pipeline, step))
+        _follow(acts[step.id], scope)
+    calls = sum(map(_calls, pipeline.every))
     counted = f"{calls:,} model call{'' if calls == 1 else 's'}, if every step uses all its turns, attempts and repairs"
+    looped = calls and any(step.each is not None and _asks(step) for step in pipeline.every)
+    if looped:
+        counted = f"for one item of each loop, {counted}"
     return Preview(
         title=pipeline.title,
         inputs=args,
         declared=declared_inputs(pipeline),
         is_unfit=any(name not in args for name in given),
-        steps=tuple(_step(step, act) for step, act in zip(pipeline.steps, acts, strict=True)),
-        acts=acts,
-        fails=any(act.problem and act.runs and not act.on_failure for act in acts),
+        steps=(
+            *(_step(step, acts) for step in pipeline.steps),
+            *(_step(step, acts, "after a failure") for step in pipeline.on_failure),
+            *(_step(step, acts, "at the end of every run") for step in pipeline.finally_),
+        ),
+        acts=list(acts.values()),
+        fails=any(act.problem and act.runs and not act.on_failure for act in acts.values()),
         notes=notes,
-        limits=Limits(calls, (counted if calls else "no model is called",)),
+        limits=Limits(None if looped else calls, (counted if calls else "no model is called",)),
         details={"args": args, "allowed_domains": list(pipeline.allowed_domains)},
     )
 
@@ -112,8 +119,27 @@ def _attempts(step: Step) -> int:
     return step.retry.max_attempts if step.retry is not None else 1
 
 
-def _step(step: Step, act: Act) -> ShownStep:
-    also = ["its output must be JSON"] if step.output is not None and step.output.type == "json" else []
+def _asks(step: Step) -> bool:
+    """Whether a step or one inside it calls a model."""
+    return isinstance(step.action, Llm) or any(map(_asks, step.inner))
+
+
+def _uncertain(pipeline: Pipeline, step: Step) -> bool:
+    """Whether a step runs only if something else happens: a failure, or a denied approval."""
+    reactions = (one for other in pipeline.every for one in (other.on_denied, other.on_expired) if one is not None)
+    only_then = [*pipeline.on_failure, *(one for reaction in reactions for one in reaction.steps)]
+    return any(step is one or _uncertain_inside(one, step) for one in only_then)
+
+
+def _uncertain_inside(outer: Step, step: Step) -> bool:
+    return any(step is one or _uncertain_inside(one, step) for one in outer.inner)
+
+
+def _step(step: Step, acts: Mapping[str, Act], when: str = "") -> ShownStep:
+    act = acts[step.id]
+    also = [when] if when else []
+    also += around(step)
+    also += ["its output must be JSON"] if step.output is not None and step.output.type == "json" else []
     who = "" if step.asked is None else step.asked.rule.words()
     also += [f"its approval needs {who}"] if who else []
     also += [f"if the run fails, it can be undone: {doing(step.rollback)}"] if step.rollback is not None else []
@@ -123,13 +149,32 @@ def _step(step: Step, act: Act) -> ShownStep:
         title=step.name,
         condition=step.condition_text if step.condition is not None else "",
         asks_approval=step.approval,
-        does=(act.effect,) if act.effect is not None else ("can only fail",),
+        does=(act.effect,) if act.effect is not None else (doing(step) if step.is_structure else "can only fail",),
         also=tuple(also),
+        branches=tuple(Branch(name, tuple(_step(one, acts) for one in steps)) for name, steps in parts(step) if name),
+        steps=tuple(_step(one, acts) for name, steps in parts(step) if not name for one in steps),
         details=act.details,
     )
 
 
-def _act(step: Step, scope: Scope, placed: Given) -> Act:
+def _structure(step: Step, scope: Scope, uncertain: bool) -> Act:
+    """A step that contains others or waits: it does nothing itself."""
+    runs = None if uncertain else _condition(step, scope)
+    details = {"step": step.id, "name": step.name, "line": step.line, "namespace": step.namespace, "runs": runs}
+    words = "; ".join((doing(step), *around(step)))
+    return Act(
+        label=step.id,
+        title=step.name,
+        report=(step.namespace, words),
+        condition=step.condition_text if step.condition is not None else "",
+        runs=runs,
+        details={**details, "condition": step.condition_text or None, "does": words},
+    )
+
+
+def _act(step: Step, scope: Scope, placed: Given, uncertain: bool = False) -> Act:
+    if step.is_structure:
+        return _structure(step, scope, uncertain)
     shown, probed = _StandIns(scope.args, _as_written), _StandIns(scope.args, _plain_word)
     effect: Previewed | None = None
     probe: Previewed | None = None
@@ -142,7 +187,7 @@ def _act(step: Step, scope: Scope, placed: Given) -> Act:
     names = tuple(shown.unknown.values())
     stand_ins = dict(zip(probed.unknown.values(), names, strict=False))
     secrets = tuple(f"${{{name}}}" for name in shown.missing)
-    runs = _condition(step, scope)
+    runs = None if uncertain else _condition(step, scope)
     lacks = _lacks(step)
     uses = effect.secrets if isinstance(effect, Acting) else ()
     return Act(
@@ -175,6 +220,7 @@ def _act(step: Step, scope: Scope, placed: Given) -> Act:
             "attempts": _attempts(step),
             "on_error": step.on_error,
             "failed": problem or None,
+            **structure(step),
         },
     )
 
@@ -237,7 +283,7 @@ def _refs(condition: Any) -> Iterator[Ref]:
     waiting = [condition]
     while waiting:
         one = waiting.pop()
-        if isinstance(one, ArgRef | StepRef | RunRef):
+        if isinstance(one, Ref):
             yield one
         else:
             waiting += getattr(one, "operands", ())

@@ -475,7 +475,7 @@ class Driver:
             elif outcome.code in ("cancelled", SUPERSEDED):
                 line.cursor.cancelled = True
                 self._cancel_thrown = self._cancel_thrown or outcome.code == "cancelled"
-                throw = Cancelled(outcome.message)
+                throw = Cancelled(outcome.message, in_doubt=bool(outcome.details.get("in_doubt")))
             else:
                 throw = EffectFailed(outcome, seq)
 

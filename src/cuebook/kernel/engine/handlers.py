@@ -173,7 +173,7 @@ async def _bound(driver: Driver, line: Line, key: Key, effect: Bound) -> Acted:
 async def _wait_for(driver: Driver, line: Line, key: Key, effect: Wait) -> Acted:
     if effect.channel is None:
         closed = await driver.waits.wait(
-            line, key, "timer", "Waiting for time to pass.", expires_after=effect.seconds or 0
+            line, key, "timer", effect.about or "Waiting for time to pass.", expires_after=effect.seconds or 0
         )
     else:
         prompt = f"Waiting for a message on '{effect.channel}'."

@@ -113,6 +113,9 @@ def _in_all(live: list[Entry], numbers: dict[int, Entry], visit: tuple[str, str,
             continue
         if isinstance(event, BranchFinished) and event.failed_seq in numbers:
             found.append(numbers[event.failed_seq])
+        elif isinstance(event, BranchFinished) and event.failed is not None:
+            began = _visit(live, event.failed)
+            found += [began] if began is not None and began.place.path == path else []
         elif _failed(entry) and path not in branches:  # a bare effect
             found.append(entry)
     return found

@@ -95,6 +95,7 @@ def before_first_record(row: RunRow) -> RunRow:
     )
 
 
+_FAILED = ("failed", "in_doubt")
 NOT_REACHED = "not reached"
 """The reason for steps that the run did not reach."""
 
@@ -206,7 +207,7 @@ class RunState:
             return
         step.status, step.reason, step.finished = event.status, event.reason, entry.at
         _rest(step, entry.at)
-        if event.status == "failed":
+        if event.status in _FAILED:
             step.failed_at = entry.seq
             self.cut.append(step)
         self._end(step)
@@ -245,7 +246,7 @@ class RunState:
             self.row.totals.steps_done += 1
         if step.counted:
             self._count_end(step.status)
-        if step.status != "failed":  # a retry continues failed steps
+        if step.status not in _FAILED:  # a retry continues failed steps
             self._done.append((step.seq, step.path, step.status, step.counted))
 
     def _count_end(self, status: StepStatus, by: int = 1) -> None:

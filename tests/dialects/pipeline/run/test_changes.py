@@ -123,7 +123,7 @@ async def test_a_run_that_was_sent_back_can_be_denied_and_retried(harness: Pipel
 
 def test_a_checkpoint_keeps_the_requests_and_what_is_needed_again() -> None:
     pipeline = parse(NOTES, "notes.yml")
-    progress = Progress(pipeline, {})
+    progress = Progress.whole(pipeline, {})
     for step in pipeline.steps[:3]:
         progress.keep(step, Result(Text(step.id)))
     assert set(progress.scope.results) == {"base", "draft", "check"}
@@ -131,7 +131,7 @@ def test_a_checkpoint_keeps_the_requests_and_what_is_needed_again() -> None:
     progress.go_back(pipeline.steps[3], Failed("changes_requested", "", details={"changes": asked}))
     assert (progress.number, progress.last, set(progress.scope.results)) == (1, "base", {"base"})
     made = progress.checkpoint()
-    again = Progress(pipeline, {})
+    again = Progress.whole(pipeline, {})
     again.restore((msgspec.json.decode(msgspec.json.encode(made.state)), made.texts))
     assert again.scope.changes == {"feedback": "Shorter", "by": "bob", "step": "draft", "count": 1}
     assert (again.requests.at(pipeline.steps[3]), again.requests.visit(pipeline.steps[1])) == (1, 2)
@@ -176,7 +176,7 @@ async def test_a_model_gets_the_feedback_without_a_reference(harness: PipelineHa
 
     (step,) = pipeline.steps
     assert isinstance(step.action, Llm)
-    scope = Progress(pipeline, {}).scope
+    scope = Progress.whole(pipeline, {}).scope
     assert "Requested changes" not in prompt_of(step, step.action, scope)
     scope.changes = {"feedback": "Shorter", "by": "bob", "step": "a", "count": 1}
     assert "## Requested changes\n\nShorter" in prompt_of(step, step.action, scope)

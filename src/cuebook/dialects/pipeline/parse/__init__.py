@@ -11,8 +11,9 @@ from cuebook.dialects.findings import InvalidPlaybook, Problem
 from cuebook.dialects.pipeline import inputs
 from cuebook.dialects.pipeline.model import Arg, Pipeline, Step
 from cuebook.dialects.pipeline.parse import files, steps
+from cuebook.dialects.pipeline.parse.places import SECTION, SECTIONS, Found, Part, Place, find
 from cuebook.dialects.pipeline.parse.provenance import marked
-from cuebook.dialects.pipeline.parse.references import Place, Scope
+from cuebook.dialects.pipeline.parse.references import Scope
 from cuebook.formats.shape import Shape, first_problems, in_order
 from cuebook.formats.values import Malformed, Value
 from cuebook.formats.yaml import read_yaml_or_json
@@ -21,7 +22,9 @@ from cuebook.kernel.context import digest_of
 SIZE_LIMIT = 4_000_000
 """Characters."""
 MOST_STEPS = 10_000
-FIELDS = ("id", "name", "description", "version", "args", "steps", "allowed_domains", "consent_boundary")
+FIELDS = ("id", "name", "description", "version", "args", "steps", "allowed_domains", "consent_boundary", *SECTIONS)
+FAILURE = ("step", "code", "message")
+"""The fields of `$failure`."""
 _HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?(?::[0-9]{1,5})?", re.ASCII)
 
 
@@ -35,6 +38,8 @@ class Parsed(msgspec.Struct, frozen=True):
     """The arguments that are referenced."""
     lines: dict[str, int] = {}
     """The line of each top-level name."""
+    places: dict[str, Place] = {}
+    """The place of each step."""
 
 
 def parse(text: str, name: str) -> Pipeline:
@@ -69,60 +74,70 @@ class _Reading:
         self._text_of_it = text
         self._shape = Shape()
         self._used: set[str] = set()
+        self._places: dict[str, Place] = {}
 
     def result(self) -> Parsed:
         shape, root = self._shape, self._root
         fields = shape.closed(root, "the pipeline", FIELDS, ("name", "steps"))
         declared = inputs.declared(shape, fields["args"]) if "args" in fields else {}
         name = self._text("name")
+        lists = self._lists(declared)
         pipeline = Pipeline(
             id=self._text("id") or slug(name),
             name=name,
-            steps=self._steps(declared),
+            steps=lists["steps"],
             description=self._text("description"),
             version=self._text("version") or digest_of(self._text_of_it),
             args=declared,
             allowed_domains=self._domains(),
             consent_boundary=self._text("consent_boundary"),
+            on_failure=lists["on_failure"],
+            finally_=lists["finally"],
+            beyond=tuple(section for section in SECTIONS if section in fields),
         )
         errors, warnings = in_order(shape.problems), in_order(shape.warnings)
-        more: dict[str, Any] = {"used": frozenset(self._used), "lines": dict(root.lines)}
+        more: dict[str, Any] = {"used": frozenset(self._used), "lines": dict(root.lines), "places": self._places}
         if errors:
             return Parsed(None, first_problems(errors), warnings, **more)
-        pipeline = msgspec.structs.replace(pipeline, steps=tuple(marked(pipeline.steps)), warnings=warnings)
+        pipeline = msgspec.structs.replace(marked(pipeline), warnings=warnings)
         return Parsed(pipeline, (), warnings, **more)
 
     def _text(self, name: str) -> str:
         value = self._root.fields.get(name)
         return steps.trimmed(self._shape, value, name) if value is not None else ""
 
-    def _steps(self, declared: dict[str, Arg]) -> tuple[Step, ...]:
-        value = self._root.fields.get("steps")
-        if value is None:
-            return ()
-        shape = self._shape
-        items = shape.items(value, "steps", at_least=1)
-        if len(items) > MOST_STEPS:
-            shape.wrong(items[MOST_STEPS].line, f"There are more than {MOST_STEPS:,} steps.", "Split the pipeline.")
-            return ()
-        ids = [self._id(one, number) for number, one in enumerate(items)]
-        places: dict[str, Place] = {}
-        for number, (id, one) in enumerate(zip(ids, items, strict=True)):
-            if id and id in places:
-                fix = f"The other step is on line {items[places[id].position].line}: rename one of them."
-                shape.wrong(one.fields["id"].line, f"Two steps have the id '{id}'.", fix, "DUPLICATE_STEP")
-            places.setdefault(
-                id or f"#{number}", Place(number, steps.namespace_of(one), steps.schema_of(one), files.named(one))
-            )
-        found = []
-        for number, (id, one) in enumerate(zip(ids, items, strict=True)):
-            scope = Scope(shape, declared, places, id or f"#{number}", self._used)
-            found.append(steps.step(scope, one, f"steps.{id}" if id else f"steps[{number}]"))
-        return tuple(one for one in found if one is not None)
+    def _lists(self, declared: dict[str, Arg]) -> dict[str, tuple[Step, ...]]:
+        """The steps and the sections."""
+        fields, shape = self._root.fields, self._shape
+        found: list[Found] = []
+        for name in ("steps", *SECTIONS):
+            if name in fields:
+                shape.items(fields[name], name, at_least=1)
+                within = (Part(SECTION, name),) if name in SECTIONS else ()
+                found += find(fields[name], name, within, len(found))
+        if len(found) > MOST_STEPS:
+            line = found[MOST_STEPS].value.line
+            shape.wrong(line, f"There are more than {MOST_STEPS:,} steps.", "Split the pipeline.")
+            return dict.fromkeys(("steps", *SECTIONS), ())
+        places = self._places
+        for one in found:
+            self._check_id(one, places)
+            places.setdefault(one.id, msgspec.structs.replace(one.place, files=files.named(one.value)))
+        whole = Scope(shape, declared, places, "", self._used)
+        made: dict[str, tuple[Step, ...]] = {}
+        for name in ("steps", *SECTIONS):
+            whole.locals = {"failure": FAILURE} if name in SECTIONS else {}
+            made[name] = steps.listed(whole, fields[name], name) if name in fields else ()
+        return made
 
-    def _id(self, value: Value, number: int) -> str:
-        given = value.fields.get("id") if value.kind == "map" else None
-        return steps.step_id(self._shape, given, f"steps[{number}].id") if given is not None else ""
+    def _check_id(self, found: Found, before: dict[str, Place]) -> None:
+        written = found.value.fields.get("id") if found.value.kind == "map" else None
+        if written is None:
+            return
+        steps.step_id(self._shape, written, f"{found.at}.id")
+        if found.id in before:
+            fix = f"The other step is on line {before[found.id].line}: rename one of them."
+            self._shape.wrong(written.line, f"Two steps have the id '{found.id}'.", fix, "DUPLICATE_STEP")
 
     def _domains(self) -> tuple[str, ...]:
         value = self._root.fields.get("allowed_domains")

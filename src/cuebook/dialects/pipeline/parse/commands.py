@@ -15,6 +15,7 @@ import msgspec
 
 from cuebook.dialects.pipeline.model import Action, Cli, Http, Mcp, Secret, Words
 from cuebook.dialects.pipeline.parse import files, urls
+from cuebook.dialects.pipeline.parse.places import namespace_of
 from cuebook.dialects.pipeline.parse.references import BRACES, STEP, Scope, plain_or
 from cuebook.formats.json import read_json
 from cuebook.formats.shape import Shape
@@ -63,11 +64,6 @@ class Written(msgspec.Struct, frozen=True):
     @property
     def fields(self) -> Mapping[str, Value]:
         return self.more.fields if self.more is not None and self.more.kind == "map" else {}
-
-
-def namespace_of(text: str) -> str:
-    """The first word of a command, in lower case."""
-    return text.strip().partition(" ")[0].split("\n")[0].split("\t")[0].lower()
 
 
 def written(scope: Scope, text: str, line: int, at: str, more: Value | None) -> Written | None:

@@ -20,6 +20,7 @@ from cuebook.dialects.pipeline.model import (
     Retry,
 )
 from cuebook.dialects.pipeline.parse import commands
+from cuebook.dialects.pipeline.parse.places import namespace_of
 from cuebook.dialects.pipeline.parse.references import Scope
 from cuebook.dialects.pipeline.run.outputs import DRAFT
 from cuebook.formats.schema import flaws
@@ -173,7 +174,7 @@ def _read(shape: Shape, scope: Scope, kind: str, fields: Any, at: str) -> Assert
 
 def _probe(shape: Shape, scope: Scope, value: Value, at: str, contains: str) -> CommandHolds | None:
     after, text = scope.after_itself(), shape.text(value, at).strip()
-    if text and commands.namespace_of(text) != "cli":
+    if text and namespace_of(text) != "cli":
         shape.wrong(value.line, f"{at} must be a cli command.", "Write it as in `cli git tag -l v1`.")
         return None
     written = commands.written(after, text, value.line, at, None) if text else None

@@ -9,36 +9,95 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.pipeline.model import Cli, Question, Step, Words
-from cuebook.dialects.pipeline.run.resolve import refs, run_refs
+from cuebook.dialects.pipeline.model import (
+    Cli,
+    Group,
+    LocalRef,
+    Parallel,
+    Pipeline,
+    Question,
+    Ref,
+    RunRef,
+    Step,
+    StepRef,
+    Words,
+)
+from cuebook.dialects.pipeline.run.resolve import all_refs, refs
 from cuebook.formats.executables import FILTERS, WRAPPERS, is_interpreter, makes_input_code, takes_code_from_input
 
-_SAID = ("stdout", "json", "errorMessage", "stderr", "headers")
+_SAID = ("stdout", "json", "errorMessage", "stderr", "headers", "results", "items")
 """Fields of a result that contain text from outside."""
 
 
-def marked(steps: Iterable[Step]) -> Iterator[Step]:
+def marked(pipeline: Pipeline) -> Pipeline:
     """Marks the commands that depend on text from outside. Steps refer only to earlier steps."""
-    outside: set[str] = set()
-    for step in steps:
+    tracing = _Tracing()
+    lists = {name: tracing.marked(getattr(pipeline, name)) for name in ("steps", "on_failure", "finally_")}
+    return msgspec.structs.replace(pipeline, **lists)
+
+
+class _Tracing:
+    """Follows text from outside through the steps, in their order."""
+
+    def __init__(self) -> None:
+        self._steps: set[str] = set()
+        self._locals = {"failure"}
+        """The names of a part of the pipeline that stand for text from outside. A failure may quote anything."""
+
+    def marked(self, steps: Iterable[Step]) -> tuple[Step, ...]:
+        return tuple(map(self._step, steps))
+
+    def _step(self, step: Step) -> Step:
+        if step.each is not None:
+            (self._locals.add if self._from(step.each.over) else self._locals.discard)(step.each.name)
+            (self._locals.add if self._from(step.each.key) else self._locals.discard)("loop")
+        made = self._structure(step) if step.is_structure else self._marked(step)
+        reactions = {
+            name: msgspec.structs.replace(reaction, steps=self.marked(reaction.steps))
+            for name, reaction in (("on_denied", made.on_denied), ("on_expired", made.on_expired))
+            if reaction is not None
+        }
+        return msgspec.structs.replace(made, **reactions) if reactions else made
+
+    def _structure(self, step: Step) -> Step:
+        match step.action:
+            case Group(steps=steps):
+                action: Any = Group(self.marked(steps))
+            case Parallel(mode=mode, lanes=lanes):
+                made = (msgspec.structs.replace(lane, steps=self.marked(lane.steps)) for lane in lanes)
+                action = Parallel(mode, tuple(made))
+            case _:
+                return step
+        if any(inner.id in self._steps for inner in step.inner):
+            self._steps.add(step.id)
+        return msgspec.structs.replace(step, action=action)
+
+    def _marked(self, step: Step) -> Step:
         if not isinstance(step.action, Cli):
             if not isinstance(step.action, Question):  # a person's answer is the user's own text
-                outside.add(step.id)
-            yield step
-            continue
-        named = _from(outside, (step.action, step.env))
-        named = named or any(ref.step in outside for ref in refs(step.takes))  # it may be code
-        fed = _from(outside, step.stdin)
+                self._steps.add(step.id)
+            return step
+        named = self._from((step.action, step.env))
+        named = named or any(ref.step in self._steps for ref in refs(step.takes))  # it may be code
+        fed = self._from(step.stdin)
         if named or fed:
-            outside.add(step.id)
+            self._steps.add(step.id)
         obeys = named or (fed and _interprets(step, step.action))
-        yield msgspec.structs.replace(step, from_outside=True) if obeys else step
+        return msgspec.structs.replace(step, from_outside=True) if obeys else step
 
+    def _from(self, value: Any) -> bool:
+        return any(map(self._is_from_outside, all_refs(value)))
 
-def _from(outside: set[str], value: Any) -> bool:
-    if any(ref.source not in ("run", "changes") for ref in run_refs(value)):
-        return True  # an earlier run may have kept text from outside
-    return any(ref.step in outside and ref.path[0] in _SAID for ref in refs(value))
+    def _is_from_outside(self, ref: Ref) -> bool:
+        match ref:
+            case LocalRef(name=name):
+                return name in self._locals
+            case RunRef(source=source):
+                return source not in ("run", "changes")  # an earlier run may have kept text from outside
+            case StepRef(step=step, path=path):
+                return step in self._steps and path[0] in _SAID
+            case _:
+                return False
 
 
 def _interprets(step: Step, action: Cli) -> bool:

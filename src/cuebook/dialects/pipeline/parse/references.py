@@ -11,17 +11,31 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.pipeline.model import Arg, ArgRef, Field, Function, Ref, RunRef, Secret, StepRef, Words
+from cuebook.dialects.pipeline.model import (
+    Arg,
+    ArgRef,
+    Field,
+    Function,
+    LocalRef,
+    Ref,
+    RunRef,
+    Secret,
+    StepRef,
+    Words,
+)
 from cuebook.dialects.pipeline.parse import run_values, schema_paths
+from cuebook.dialects.pipeline.parse.places import EACH, LANES, Place
 from cuebook.formats.shape import Shape
 from cuebook.formats.values import Value
 
 RESULT_FIELDS = (
-    "stdout", "json", "approved", "skipped", "error", "errorMessage", "exit_code", "status", "stderr", "headers",
-    "truncated", "files",
+    "stdout", "json", "approved", "denied", "expired", "skipped", "error", "errorMessage", "exit_code", "status", "stderr",
+    "headers", "truncated", "files",
 )  # fmt: skip
 """The fields of an earlier step's result."""
-_WITH_PARTS = ("json", "headers", "files")
+_STRUCTURED = ("results", "items", "winner")
+"""The fields that only loops and parallel steps have."""
+_WITH_PARTS = ("json", "headers", "files", "results", "items")
 _ONLY_OF = {"exit_code": ("cli",), "stderr": ("cli",), "status": ("http", "web"), "headers": ("http",)}
 KINDS = ("env", "keyring", "file")
 """The prefixes of handles that are not names."""
@@ -48,17 +62,6 @@ def is_handle(text: str) -> bool:
     return bool(_NAME.fullmatch(text)) if not colon else kind in KINDS and bool(place.strip()) and place.isprintable()
 
 
-class Place(msgspec.Struct, frozen=True):
-    """The position of a step among the others, and its namespace."""
-
-    position: int
-    namespace: str
-    schema: Any = None
-    """The schema of its output, if it declares one."""
-    files: tuple[str, ...] = ()
-    """The names of the files that it produces."""
-
-
 class _Handle(msgspec.Struct, frozen=True):
     handle: str
 
@@ -72,9 +75,27 @@ class Scope:
         """`steps` are all steps of the pipeline; `used` collects the arguments that are referenced."""
         self.shape = shape
         self.here = here
+        self.locals: Mapping[str, Collection[str] | None] = {}
+        """The names that exist only in this part of the pipeline, with their fields; None if any field may exist."""
+        self.names_itself = False
+        """Whether a step may refer to its own result, as a condition that it waits for does."""
         self._args = args
         self._steps = steps
         self._used = used
+
+    def at(self, id: str, **locals: Collection[str] | None) -> Scope:
+        """The scope of another step, with the names that exist there in addition."""
+        made = Scope(self.shape, self._args, self._steps, id, self._used)
+        made.locals = {**self.locals, **locals}
+        return made
+
+    def type_of(self, name: str) -> str | None:
+        """The declared type of an argument; None if it has none."""
+        return self._args[name].type if name in self._args else None
+
+    def is_taken(self, name: str) -> bool:
+        """Whether an argument or a step has this name."""
+        return name in self._args or name in self._steps
 
     # --- text with references ---
 
@@ -202,11 +223,25 @@ class Scope:
         self.shape.wrong(line, message, "Write out its value.", "BAD_REFERENCE")
 
     def is_known(self, name: str) -> bool:
-        return name in self._steps or name in self._args
+        return name in self._steps or name in self._args or name in self.locals
+
+    def _is_local(self, name: str) -> bool:
+        return name in self.locals and not self.is_taken(name)
+
+    def _local(self, name: str, path: str, line: int, at: str) -> LocalRef:
+        fields, parts = self.locals[name], path.split(".") if path else []
+        if fields is not None and (len(parts) != 1 or parts[0] not in fields):
+            fix = f"Its fields: {', '.join(fields)}."
+            self.shape.wrong(
+                line, f"{at}: there is no '${{{name}{f'.{path}' if path else ''}}}'.", fix, "UNKNOWN_REFERENCE"
+            )
+        return LocalRef(name, tuple(int(one) if _INDEX.fullmatch(one) else one for one in parts))
 
     # --- targets of references ---
 
-    def step(self, id: str, path: str, line: int, at: str) -> StepRef | RunRef:
+    def step(self, id: str, path: str, line: int, at: str) -> StepRef | RunRef | LocalRef:
+        if self._is_local(id):
+            return self._local(id, path, line, at)
         first, *rest = path.split(".")
         if id in run_values.SOURCES and id not in self._steps:
             parts = tuple(int(one) if _INDEX.fullmatch(one) else one for one in rest)
@@ -217,7 +252,9 @@ class Scope:
 
     def _is_before(self, id: str, path: str, line: int, at: str) -> bool:
         wrong, what = self.shape.wrong, f"{at}: '${id}.{path}'"
-        if id == self.here:
+        if id == self.here and self.names_itself:
+            return True
+        if id == self.here or self._is_around(id):
             fix = "A step can only refer to earlier steps."
             wrong(line, f"{what} is circular: the step refers to itself.", fix, "CIRCULAR_REFERENCE")
         elif id not in self._steps:
@@ -227,7 +264,7 @@ class Scope:
             fix = f"Put the step '{id}' before this step."
             wrong(line, f"{what} refers to a later step.", fix, "FORWARD_REFERENCE")
         else:
-            return True
+            return self._is_visible(id, what, line)
         return False
 
     def file(self, text: str, line: int, at: str) -> StepRef | None:
@@ -246,6 +283,29 @@ class Scope:
             fix = self.shape.meant(name, known) if known else f"Declare it under `files` in step '{id}'."
             self.shape.wrong(line, f"{at}: the step '{id}' produces no file '{name}'.", fix, "UNKNOWN_REFERENCE")
 
+    def _is_around(self, id: str) -> bool:
+        """Whether this step is inside another one."""
+        here = self._steps.get(self.here)
+        return here is not None and any(part.owner == id and part.kind in (EACH, LANES) for part in here.within)
+
+    def _is_visible(self, id: str, what: str, line: int) -> bool:
+        """Whether an earlier step has one result that can be seen from here."""
+        here, there = self._steps.get(self.here), self._steps[id]
+        for part in there.beyond(here) if here is not None else ():
+            if part.kind == EACH:
+                fix = f"Refer to ${part.owner}.results, the outputs of all items."
+                message = f"{what}: the step '{id}' runs once for each item of '{part.owner}'."
+            elif part.kind == LANES and here is not None and any(one.owner == part.owner for one in here.beyond(there)):
+                fix = f"Put this step after '{part.owner}', or into the same branch."
+                message = (
+                    f"{what}: the step '{id}' is in another branch of '{part.owner}', which runs at the same time."
+                )
+            else:
+                continue
+            self.shape.wrong(line, message, fix, "UNKNOWN_REFERENCE")
+            return False
+        return True
+
     def _check_path(self, id: str, first: str, rest: list[str], line: int, at: str) -> None:
         shape, namespace = self.shape, self._steps[id].namespace
         if first == "files" and (len(rest) != 2 or rest[1] not in ("name", "size", "digest")):
@@ -255,9 +315,12 @@ class Scope:
         if first == "files":
             self._check_file(id, rest[0], line, at)
             return
-        if first not in RESULT_FIELDS:
+        if first not in (*RESULT_FIELDS, *_STRUCTURED):
             fix = shape.meant(first, RESULT_FIELDS)
             shape.wrong(line, f"{at}: the result of a step has no '{first}'.", fix, "UNKNOWN_REFERENCE")
+        elif first in _STRUCTURED and first not in self._steps[id].fields:
+            fix = f"Only {'parallel steps' if first == 'winner' else 'steps with for_each or parallel'} have it."
+            shape.wrong(line, f"{at}: the result of the step '{id}' has no '{first}'.", fix, "UNKNOWN_REFERENCE")
         elif rest and first not in _WITH_PARTS:
             fix = f"Write ${id}.{first}, or ${id}.json and the path."
             shape.wrong(line, f"{at}: '${id}.{first}' has no parts.", fix, "UNKNOWN_REFERENCE")
@@ -280,7 +343,9 @@ class Scope:
         here = self._steps.get(self.here)
         return here is not None and self._steps[id].position > here.position
 
-    def arg(self, name: str, line: int, at: str) -> ArgRef:
+    def arg(self, name: str, line: int, at: str) -> ArgRef | LocalRef:
+        if self._is_local(name):
+            return self._local(name, "", line, at)
         self._used.add(name)
         if name not in self._args:
             is_step = name in self._steps
@@ -398,7 +463,5 @@ def _name(reference: Ref | Function) -> str:
             return name
         case Function(text=text):
             return text
-        case RunRef(source=source, path=path):
-            return ".".join((source, *map(str, path)))
-        case StepRef(step=step, path=path):
-            return ".".join((step, *map(str, path)))
+        case RunRef(source=first, path=path) | StepRef(step=first, path=path) | LocalRef(name=first, path=path):
+            return ".".join((first, *map(str, path)))

@@ -12,6 +12,7 @@ from cuebook.dialects.pipeline.model import (
     Condition,
     Constant,
     DomContains,
+    Each,
     ExitCode,
     FileHolds,
     Http,
@@ -26,8 +27,10 @@ from cuebook.dialects.pipeline.model import (
     Web,
     Words,
 )
-from cuebook.dialects.pipeline.parse import access, commands, contracts, files, people, run_values, undo
+from cuebook.dialects.pipeline.parse import access, commands, contracts, files, flow, people, run_values, undo
 from cuebook.dialects.pipeline.parse.conditions import condition
+from cuebook.dialects.pipeline.parse.flow import FLOW
+from cuebook.dialects.pipeline.parse.places import namespace_of
 from cuebook.dialects.pipeline.parse.references import Scope
 from cuebook.formats.shape import Shape
 from cuebook.formats.values import Value
@@ -38,11 +41,10 @@ OF_THE_FORMAT = (
     "id", "name", "command", "stdin", "condition", "approval", "output", "llm", "postcondition", "rollback_hint",
 )  # fmt: skip
 ADDED = (
+    *FLOW,
     "with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect", "network", "reads", "files", "takes", "state",
     "input", "rollback",
 )  # fmt: skip
-_WITHOUT_COMMAND = ("input", "playbook")
-"""The fields that say what a step does, instead of a command."""
 CHILD = "playbook"
 OF_CHILDREN = ("with", "name", "condition", "approval", "output", "postcondition", "rollback_hint", "retry", "on_error")
 """The other fields of a step that starts a playbook."""
@@ -77,6 +79,15 @@ _LLM_ADDED = ("max_tokens", "max_repairs")
 MOST_REPAIRS = 5
 
 
+def listed(scope: Scope, value: Value, at: str) -> tuple[Step, ...]:
+    """Parses a list of steps. `scope` is that of the part around them."""
+    found = []
+    for number, one in enumerate(value.items if value.kind == "seq" else ()):
+        id = one.fields["id"].text.strip() if one.kind == "map" and "id" in one.fields else ""
+        found.append(step(scope.at(id), one, f"{at}.{id}" if id else f"{at}[{number}]"))
+    return tuple(one for one in found if one is not None)
+
+
 def step(scope: Scope, value: Value, at: str) -> Step | None:
     """Parses a step. If it has no valid action, reports the problem and returns None."""
     shape = scope.shape
@@ -85,16 +96,22 @@ def step(scope: Scope, value: Value, at: str) -> Step | None:
     fields = shape.closed(value, at, (*OF_THE_FORMAT, *ADDED), ("id",))
     if value.kind != "map":
         return None
+    loop = flow.each(scope, fields, at) if "for_each" in fields else None
+    scope = flow.inside(scope, loop)
+    kind = flow.structure(shape, value, at)
+    if kind:
+        return _structure(scope, value, kind, loop, at)
     if "input" in fields and "command" not in fields:
-        return _question(scope, value, at)
+        return _question(scope, value, loop, at)
     if "command" not in fields:
-        shape.wrong(value.line, f"'command' is missing in {at}.", "Add it.")
+        shape.needs(value, at, ("command",))
         return None
     text = trimmed(shape, fields["command"], f"{at}.command")
     more = fields.get("with")
     command = commands.written(scope, text, fields["command"].line, f"{at}.command", more) if text else None
-    namespace = commands.namespace_of(text)
-    read = _common(scope, fields, namespace, at)
+    namespace = namespace_of(text)
+    read = {**_common(scope, fields, namespace, at), "each": loop}
+    read |= flow.reactions(scope, fields, at, listed)
     if namespace in commands.NAMESPACES:
         _belonging(shape, value, namespace, at)
     if command is None:
@@ -116,22 +133,28 @@ def step(scope: Scope, value: Value, at: str) -> Step | None:
     )
     _check_stdin(shape, made, fields, at)
     _check_evidence(shape, made, at)
-    return made
+    return flow.waiting(scope, made, fields, at) if "wait" in fields else made
 
 
-def _question(scope: Scope, value: Value, at: str) -> Step | None:
+def _question(scope: Scope, value: Value, loop: Each | None, at: str) -> Step | None:
     """A step that asks a person."""
     fields = value.fields
     read = _common(scope, fields, "input", at)
     _belonging(scope.shape, value, "input", at)
+    read |= flow.reactions(scope, fields, at, listed)
     action = people.question(scope, fields["input"], f"{at}.input")
-    return None if action is None else Step(scope.here, action, beyond=_beyond(fields), line=value.line, **read)
+    if action is None:
+        return None
+    return Step(scope.here, action, each=loop, beyond=_beyond(fields), line=value.line, **read)
 
 
 def _child(scope: Scope, value: Value, at: str) -> Step | None:
     """Parses a step that starts another playbook: `playbook` in place of `command`, and its inputs in `with`."""
     shape = scope.shape
-    fields = shape.closed(value, at, ("id", "playbook", *OF_CHILDREN), ("id", "playbook"))
+    fields = shape.closed(value, at, ("id", "playbook", *OF_CHILDREN, *flow.OF_COMMANDS), ("id", "playbook"))
+    loop = flow.each(scope, fields, at) if "for_each" in fields else None
+    scope = flow.inside(scope, loop)
+    flow.structure(shape, value, at)
     name = trimmed(shape, fields["playbook"], f"{at}.playbook")
     if not name or not scope.fixed(name, fields["playbook"].line, f"{at}.playbook"):
         return None
@@ -139,25 +162,19 @@ def _child(scope: Scope, value: Value, at: str) -> Step | None:
     for one, field, line in shape.named(fields["with"], f"{at}.with") if "with" in fields else ():
         scope.name(one, line, f"{at}.with")
         inputs[one] = scope.field(field, f"{at}.with.{one}", secrets=True)
-    read = _common(scope, fields, CHILD, at)
+    read = {**_common(scope, fields, CHILD, at), "each": loop, **flow.reactions(scope, fields, at, listed)}
     made = Step(scope.here, Child(name, inputs), beyond=(CHILD, *_beyond(fields)), line=value.line, **read)
     _check_evidence(shape, made, at)
     return made
 
 
-def namespace_of(value: Value) -> str:
-    """The namespace of an unparsed step."""
-    for name in _WITHOUT_COMMAND:
-        if name in value.fields and "command" not in value.fields:
-            return name
-    return commands.namespace_of(value.fields["command"].text) if "command" in value.fields else ""
-
-
-def schema_of(value: Value) -> Any:
-    """The schema that an unparsed step declares for its output; None if it declares none."""
-    output = value.fields.get("output")
-    schema = output.fields.get("schema") if output is not None and output.kind == "map" else None
-    return schema.plain if schema is not None and schema.kind == "map" else None
+def _structure(scope: Scope, value: Value, kind: str, loop: Each | None, at: str) -> Step | None:
+    """Parses a step that contains others or waits."""
+    action = flow.action(scope, value, kind, at, listed)
+    read = _common(scope, value.fields, kind, at)
+    if action is None:
+        return None
+    return Step(scope.here, action, each=loop, beyond=_beyond(value.fields), line=value.line, **read)
 
 
 def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) -> dict[str, Any]:

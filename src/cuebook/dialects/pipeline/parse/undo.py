@@ -7,6 +7,7 @@ from typing import Any
 
 from cuebook.dialects.pipeline.model import Step
 from cuebook.dialects.pipeline.parse import commands
+from cuebook.dialects.pipeline.parse.places import namespace_of
 from cuebook.dialects.pipeline.parse.references import Scope
 from cuebook.formats.values import Value
 
@@ -34,7 +35,7 @@ def rollback(scope: Scope, value: Value, at: str, common: Common) -> Step | None
             return None
         text = shape.text(fields["command"], f"{at}.command").strip()
     line = fields["command"].line if fields else value.line
-    namespace = commands.namespace_of(text)
+    namespace = namespace_of(text)
     if text and namespace not in NAMESPACES:
         fix = f"Begin with {', '.join(NAMESPACES)}, as in `cli git tag -d v1`."
         shape.wrong(line, f"{at}: '{namespace[:60]}' steps cannot undo anything.", fix, CODE)

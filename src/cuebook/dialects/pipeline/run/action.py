@@ -341,12 +341,13 @@ def shortened(text: str) -> str:
     return f"{text[: SHOWN - end]}\n[... {len(text) - SHOWN:,} more characters ...]\n{text[-end:]}"
 
 
-def prompt(step: Step, attempt: int) -> str:
-    """The question for the approver of a step; empty if the step does not require approval."""
+def prompt(step: Step, attempt: int, label: str = "") -> str:
+    """The question for the approver of a step; empty if the step does not require approval. The `label` also names the item
+    of a loop."""
     if not step.approval:
         return ""
     again = f" (attempt {attempt})" if attempt > 1 else ""
-    return f"Step {step.id}{f', {step.name},' if step.name else ''} asks for approval{again}."
+    return f"Step {label or step.id}{f', {step.name},' if step.name else ''} asks for approval{again}."
 
 
 def texts(words: Words | Secret | None, scope: Scope) -> str:

@@ -19,10 +19,10 @@ _LINE = 150
 """Characters of the author's text that fit into the question; the rest is shown with the evidence."""
 
 
-def question(step: Step, scope: Scope, attempt: int) -> str:
+def question(step: Step, scope: Scope, attempt: int, label: str = "") -> str:
     """The question for the approver: the author's text, or one that names the step."""
     if step.asked is None or step.asked.text is None:
-        return prompt(step, attempt)
+        return prompt(step, attempt, label)
     text = _text(step.asked.text, scope)
     first, *rest = text.splitlines() or [""]
     short = first if len(first) <= _LINE else f"{first[: _LINE - 1]}…"

@@ -17,7 +17,7 @@ EPOCH = datetime(1970, 1, 1)
 
 def recalled(pipeline: Pipeline, scope: Scope) -> Program[None]:
     """Asks for everything that is not known yet, once for all steps, so that the whole run sees the same."""
-    for ref in dict.fromkeys(run_refs(pipeline.steps)):
+    for ref in dict.fromkeys(run_refs((pipeline.steps, pipeline.on_failure, pipeline.finally_))):
         name = str(ref.path[0])
         match ref.source:
             case "run" if name == "date" and "date" not in scope.run:

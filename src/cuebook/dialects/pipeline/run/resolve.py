@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from copy import copy
 from typing import Any
 
+import msgspec
 from msgspec import to_builtins
 
 from cuebook.dialects.inputs import alike
@@ -17,6 +20,7 @@ from cuebook.dialects.pipeline.model import (
     ArgRef,
     Constant,
     Function,
+    LocalRef,
     Operation,
     Pipeline,
     Ref,
@@ -26,7 +30,7 @@ from cuebook.dialects.pipeline.model import (
     StepRef,
     Words,
 )
-from cuebook.dialects.pipeline.run.results import Facts, Result, without_line_end, written
+from cuebook.dialects.pipeline.run.results import Facts, Item, Result, items_of, without_line_end, written
 from cuebook.kernel.browsing import Trail
 from cuebook.kernel.context import Text
 from cuebook.kernel.files import FileRef
@@ -37,14 +41,18 @@ _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?
 _WHOLE = re.compile(r"[-+]?[0-9]{1,1000}")
 
 
+_OUTPUTS = ("stdout", "json", "results", "items")
+"""The fields that a skipped step does not have."""
+
+
 class Scope:
     """The values that a step can refer to: the arguments, and the results of the steps before it."""
 
     def __init__(self, pipeline: Pipeline, inputs: Mapping[str, Any]) -> None:
         self._pipeline = pipeline
-        self._is_text = {step.id: step.output is not None and step.output.type == "text" for step in pipeline.steps}
-        self.args: dict[str, Any] = dict(inputs)
-        self.results: dict[str, Result] = {}
+        self._is_text = {step.id: step.output is not None and step.output.type == "text" for step in pipeline.every}
+        self.args: MutableMapping[str, Any] = dict(inputs)
+        self.results: MutableMapping[str, Result] = {}
         self.run: dict[str, str] = {}
         """The id of the run, and the date on which it started."""
         self.previous: dict[str, Result | None] = {}
@@ -55,6 +63,16 @@ class Scope:
         """The values kept by earlier runs, and by this run."""
         self.trail = Trail()
         """The page of the run's browser, and how to get back to it."""
+        self.locals: dict[str, Any] = {}
+        """The values that exist only in this part of the pipeline: a loop's item, the loop, the failure."""
+
+    def inside(self, **locals: Any) -> Scope:
+        """A scope for steps inside another one. It sees everything here; what it adds stays inside."""
+        made = copy(self)
+        made.args, made.results = ChainMap({}, self.args), ChainMap({}, self.results)
+        made.state = dict(self.state)  # what a branch sees must not depend on how fast the others are
+        made.locals = {**self.locals, **locals}
+        return made
 
     def override(self, values: Mapping[str, Any]) -> None:
         """Replaces arguments and step results with values from the user. A name that is both refers to the argument,
@@ -203,9 +221,14 @@ class Scope:
             return value
         if isinstance(ref, RunRef):
             return self._of_runs(ref, line)
+        if isinstance(ref, LocalRef):
+            value = _within(self.locals.get(ref.name), ref.path)
+            if value is _MISSING and not asked:
+                raise _unresolved("missing_value", f"there is no {_shown(ref)}", line, "Check the list of the loop.")
+            return value
         result = self.results.get(ref.step, Result(facts=Facts(skipped=True)))
         field, rest = ref.path[0], ref.path[1:]
-        if result.facts.skipped and field in ("stdout", "json"):
+        if result.facts.skipped and field in _OUTPUTS:
             if asked:
                 return None
             message = f"it refers to step {ref.step}, which was skipped"
@@ -289,8 +312,29 @@ _FIELDS: dict[str, Callable[[str, Result, int], Any]] = {
     "headers": lambda step, result, line: result.facts.headers,
     "truncated": lambda step, result, line: result.facts.truncated,
     "files": lambda step, result, line: {name: to_builtins(one) for name, one in result.facts.files.items()},
+    "denied": lambda step, result, line: result.facts.refused == "denied",
+    "expired": lambda step, result, line: result.facts.refused == "expired",
+    "items": lambda step, result, line: msgspec.to_builtins(_complete(step, result, line)),
+    "results": lambda step, result, line: _results(step, result, line),
+    "winner": lambda step, result, line: result.facts.winner or None,
 }
 """The fields of a result that a reference can read."""
+
+
+def _complete(step: str, result: Result, line: int) -> list[Item]:
+    found = items_of(result)
+    cut = next((item for item in found if item.incomplete), None)
+    if cut is not None:
+        message = f"it refers to the results of step {step}, but the output of {cut.key} was cut or is not UTF-8"
+        fix = f"Set a larger output.max_bytes for step {step}, or have it print less."
+        raise _unresolved("incomplete_output", message, line, fix)
+    return found
+
+
+def _results(step: str, result: Result, line: int) -> Any:
+    """The outputs of the items in order, or of the branches by name."""
+    found = _complete(step, result, line)
+    return {item.key: item.output for item in found} if result.facts.keyed else [item.output for item in found]
 
 
 def _within(value: Any, path: tuple[str | int, ...]) -> Any:
@@ -340,8 +384,11 @@ def _unresolved(code: str, message: str, line: int, fix: str) -> EffectFailed:
 def _shown(ref: Any) -> str:
     if isinstance(ref, Function):
         return ref.text
-    name = ref.source if isinstance(ref, RunRef) else ref.step
-    return f"${name}.{'.'.join(map(str, ref.path))}"
+    match ref:
+        case RunRef(source=name) | StepRef(step=name) | LocalRef(name=name):
+            return f"${name}.{'.'.join(map(str, ref.path))}" if ref.path else f"${{{name}}}"
+        case _:
+            return f"${{{ref.name}}}"
 
 
 # --- functions ---
@@ -427,7 +474,8 @@ def _referring(step: Step) -> tuple[Any, ...]:
 
 def referred(step: Step) -> list[str]:
     """The steps that a step refers to, each once, in the order of its fields."""
-    found = dict.fromkeys(ref.step for ref in refs(_referring(step)))
+    more = (step.each, step.until, step.on_denied, step.on_expired)
+    found = dict.fromkeys(ref.step for ref in refs((_referring(step), more)))
     return [name for name in found if name != step.id]
 
 
@@ -436,21 +484,28 @@ def undo_refs(step: Step) -> set[str]:
     return set() if step.rollback is None else {ref.step for ref in refs(step.rollback)}
 
 
+def own_refs(step: Step) -> Iterator[StepRef]:
+    """The references of a step, without those of the steps inside it."""
+    action = None if step.is_structure and step.inner else step.action
+    return refs((action, *_referring(step)[1:], step.each, step.until))
+
+
 def refs(value: Any) -> Iterator[StepRef]:
     """The references to steps within a value of the document."""
-    return (one for one in _all_refs(value) if isinstance(one, StepRef))
+    return (ref for ref in all_refs(value) if isinstance(ref, StepRef))
 
 
 def run_refs(value: Any) -> Iterator[RunRef]:
     """The references to the run and to earlier runs within a value of the document."""
-    return (one for one in _all_refs(value) if isinstance(one, RunRef))
+    return (ref for ref in all_refs(value) if isinstance(ref, RunRef))
 
 
-def _all_refs(value: Any) -> Iterator[StepRef | RunRef]:
+def all_refs(value: Any) -> Iterator[Ref]:
+    """The references within a value of the document."""
     waiting = [value]
     while waiting:
         one = waiting.pop()
-        if isinstance(one, StepRef | RunRef):
+        if isinstance(one, Ref):
             yield one
         elif isinstance(one, dict):
             waiting += reversed(one.values())

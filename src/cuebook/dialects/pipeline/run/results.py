@@ -48,6 +48,12 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a response, with names in lower case."""
     files: dict[str, FileRef] = {}
     """The files that it produced, by name."""
+    refused: str = ""
+    """`denied` or `expired`, if that was its approval and the step says what happens then."""
+    keyed: bool = False
+    """Whether its results are those of named branches, not of the items of a list."""
+    winner: str = ""
+    """The branch that succeeded first."""
 
 
 PLAIN = Facts()
@@ -56,7 +62,7 @@ PLAIN = Facts()
 class Result:
     """The output of a step, and facts about it."""
 
-    __slots__ = ("_json", "facts", "failed", "html", "page", "seq", "text")
+    __slots__ = ("_json", "facts", "failed", "html", "page", "parts", "seq", "text")
 
     def __init__(self, text: Text = NOTHING, facts: Facts | None = None) -> None:
         self.text = text
@@ -70,6 +76,8 @@ class Result:
         """Whether the text is an HTML page."""
         self.page: Page | None = None
         """The page of the browser; known only while it is the current step."""
+        self.parts: tuple[Text, ...] = ()
+        """The results of a loop's items, or of parallel branches: lists of `Item` as JSON."""
         self._json: Any = msgspec.UNSET
 
     def but(self, **changes: Any) -> Result:
@@ -77,6 +85,7 @@ class Result:
         made = Result(self.text, msgspec.structs.replace(self.facts, **changes))
         made.failed, made.seq, made.html, made._json = self.failed, self.seq, self.html, self._json
         made.page = self.page
+        made.parts = self.parts
         return made
 
     def failing(self, failed: Failed, seq: int | None = None) -> Result:
@@ -102,6 +111,27 @@ class Result:
         except ValueError:
             return False
         return True
+
+
+class Item(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of one item of a loop, or of one parallel branch."""
+
+    key: str
+    status: str
+    """`completed`, `failed` or `skipped`."""
+    output: Any = None
+    """Its output: a JSON value, or text without trailing newlines; None if it has none."""
+    error: str = ""
+    incomplete: bool = False
+    """Whether its output was cut or had bytes replaced, so that it cannot be used."""
+
+
+_decode_items = msgspec.json.Decoder(list[Item]).decode
+
+
+def items_of(result: Result) -> list[Item]:
+    """The results of the items of a loop, in their order, or of the branches of a parallel step."""
+    return [item for part in result.parts for item in _decode_items(str(part).encode())]
 
 
 def parsed(text: str) -> Any:

@@ -48,6 +48,11 @@ def attempts(step: Step, once: Callable[[int], Program[Result]]) -> Program[Resu
         number += 1
 
 
+def is_final(code: str) -> bool:
+    """Whether a failure would only recur."""
+    return code in _FINAL
+
+
 def _may_repeat(step: Step, retry: Retry, number: int, failed: Failed, facts: Facts) -> bool:
     return number < retry.max_attempts and failed.code not in _FINAL and not may_have_happened(step, failed, facts)
 
