@@ -231,8 +231,7 @@ def waiting(scope: Scope, step: Step, fields: Mapping[str, Value], at: str) -> S
             scope.fixed(read[name].text, read[name].line, f"{where}.{name}")
             _check_fixed(shape, words, f"{where}.{name}", duration, "Write a number and a unit, as in 30s, 10m or 2h.")
             times[name] = duration("".join(map(str, words.parts))) or 1.0
-    own = scope.at(scope.here)
-    own.names_itself = True
+    own = scope.after_itself()
     text = shape.text(read["until"], f"{where}.until").strip() if "until" in read else ""
     held = condition(own, text, read["until"].line, f"{where}.until") if text else None
     if times.get("every", 0.0) > times.get("timeout", LONGEST):

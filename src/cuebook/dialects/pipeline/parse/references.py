@@ -113,9 +113,9 @@ class Scope:
 
     def after_itself(self) -> Scope:
         """The scope of what happens after the step: it can also refer to the step itself."""
-        name = f"{self.here} "
-        steps = {**self._steps, name: self._steps[self.here]} if self.here in self._steps else self._steps
-        return Scope(self.shape, self._args, steps, name, self._used)
+        made = self.at(self.here)
+        made.names_itself = True
+        return made
 
     def words_or_secret(self, text: str, line: int, at: str) -> Words | Secret:
         """Parses text that may contain one secret, with plain text around it."""
