@@ -42,13 +42,13 @@ steps:
 
 
 async def test_a_date_is_waited_for_and_a_past_date_is_over(harness: PipelineHarness) -> None:
-    moment = datetime.fromtimestamp(harness.now + 500, UTC).isoformat()
+    past, moment = (datetime.fromtimestamp(harness.now + seconds, UTC).isoformat() for seconds in (-500, 500))
     row = await play(
         harness,
         f"""
 steps:
   - id: past
-    wait: {{at: 2020-01-01}}
+    wait: {{at: "{past}"}}
   - id: window
     wait: {{at: "{moment}"}}
 """,
