@@ -97,7 +97,7 @@ def test_the_inputs_of_the_playbook_are_offered(cli: CommandLine) -> None:
     found = offered(cli, "run", "paint.md", "--")
     assert {"--color", "--big_brush", "--big-brush", "--where", "--dry-run", "--model"} <= set(found)
     assert offered(cli, "run", "paint.md", "--c") == ["--color"]
-    assert offered(cli, "explain", "paint.md", "--w") == ["--where"]
+    assert offered(cli, "explain", "paint.md", "--wh") == ["--where"]
 
 
 def test_the_values_of_an_input_are_offered(cli: CommandLine) -> None:

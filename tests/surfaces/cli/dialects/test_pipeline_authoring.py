@@ -77,7 +77,7 @@ def test_the_error_for_another_file_says_what_a_playbook_looks_like(bare_cli: Co
 
 
 def test_mistakes_have_lines_and_codes(bare_cli: CommandLine) -> None:
-    bare_cli.write("bad.yml", FULL.replace("$test.stdout", "$tset.stdout").replace("mcp chat.say", "web click"))
+    bare_cli.write("bad.yml", FULL.replace("$test.stdout", "$tset.stdout").replace("mcp chat.say", "node run"))
     ran = bare_cli.call("validate", "bad.yml", "--json")
     assert ran.code == 2
     (file,) = ran.object["files"]
