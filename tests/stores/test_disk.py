@@ -237,6 +237,8 @@ async def test_a_torn_tail_costs_the_tail_and_nothing_before_it(tear: str, tmp_p
     wal = path.with_name("store.db-wal")
     data = bytearray(wal.read_bytes())
     end = 32 + (len(data) - 32) // FRAME * FRAME
+    while not any(data[end - FRAME : end]):  # space for the next commits
+        end -= FRAME
     match tear:
         case "half a frame more":
             data = data[:end] + data[end - FRAME : end - FRAME // 2]

@@ -526,7 +526,7 @@ async def test_every_table_but_those_about_drivers_says_whose_data_it_has(url: s
     assert {table for table, has_tenant in rows if not has_tenant} == {"cuebook_schema", "drivers", "slots"}
 
 
-_FIRST = RUN.removesuffix(", workspace, needs")
+_FIRST = RUN.partition(", workspace")[0]
 """The columns of the first version."""
 
 

@@ -221,7 +221,7 @@ async def run(request: Request, site: Site, who: Principal) -> Response:
         elsewhere="" if seen.run.ended else await site.worker.other_workspace(row.id),
         children=await site.service.children(row.id, who),
         later=await site.service.superseded_by(row),
-        editable=row.status != "completed" and not row.caller and row.dialect != PYTHON,
+        editable=not row.caller and row.dialect != PYTHON,
         text=await site.service.playbook_text(row),
     )
 
