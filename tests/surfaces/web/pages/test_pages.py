@@ -409,7 +409,7 @@ async def test_a_long_approval_leads_to_all_of_it(web: ServedApp) -> None:
     wait = await web.waiting(run)
     for path in (f"/runs/{run}", "/inbox"):
         made = await page(web, path)
-        assert "EVIL" not in made.words
+        assert "<U+202E>EVIL" not in made.words  # the source of the playbook is in the form for changing it
         assert ("a", {"href": f"/waits/{wait['wait']}"}) in made.elements
     shown = await page(web, f"/waits/{wait['wait']}")
     assert "x<U+202E>EVIL <b>words</b>y" in shown.words
