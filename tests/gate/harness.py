@@ -12,7 +12,7 @@ from cuebook.gate.gate import Gate
 from cuebook.gate.limits import Ceilings
 from cuebook.gate.policy import Layer, Policy, bundle_from, names_host
 from cuebook.gate.redaction import SecretRedactor
-from cuebook.gate.sandbox import choose
+from cuebook.gate.sandbox import choose, clear
 from cuebook.gate.secrets import Vault
 from cuebook.kernel.effects import AskModel, CallTool, Effect, Program, ReadSource, RunCommand, SendHttp
 from cuebook.kernel.events import StepFinished, StepStarted
@@ -110,6 +110,7 @@ class GateHarness:
             key_file=folder / "key",
             programs=self._programs,
             clock=lambda: self.now,
+            clear=clear,
         )
 
     def allow(self, policy: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A process that is killed while a run waits: another one continues it, and each effect happens exactly once."""
+"""A process that is killed within a loop or a wait: another one continues, and each effect happens exactly once."""
 
 from __future__ import annotations
 
@@ -10,12 +10,31 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import pytest
-
+from tests.dialects.pipeline.harness import PipelineHarness
 from tests.dialects.pipeline.run.flow.kill_process import harness_on
 from tests.dialects.pipeline.run.flow.playbooks import later, same_on_replay
+from tests.support.sampling import many
 
 ROOT = Path(__file__).parents[5]
+ITEMS = many(40, 200)
+BROKEN = (7, 19, 31)
+LOOP = f"""
+name: Loop
+steps:
+  - id: each
+    for_each: {list(range(ITEMS))}
+    concurrency: 3
+    on_error: continue
+    command: cli sh item.sh ${{item}}
+  - id: after
+    command: cli echo ${{each.json.completed}} ${{each.json.failed}}
+"""
+SCRIPT = f"""
+echo $1 >> made
+while test $1 -ge $(cat limit); do sleep 0.02; done
+case $1 in {"|".join(map(str, BROKEN))}) exit 3;; esac
+"""
+"""What is done for an item. From a limit on it does not end, so that a process is killed in the middle of the loop."""
 PAUSE = """
 name: Pause
 steps:
@@ -54,7 +73,46 @@ async def killed_once(folder: Path, run: str, reached: Callable[[], Awaitable[bo
         await asyncio.to_thread(process.wait)
 
 
-@pytest.mark.timeout(30)
+async def resolve_doubts(harness: PipelineHarness, run: str) -> int:
+    """Decides about commands that were caught half done by what the file shows. Returns how many there were."""
+    found = [wait for wait in await harness.store.waits(run=run) if wait.kind == "in_doubt"]
+    for wait in found:
+        item = wait.details["effect"]["argv"][-1]
+        if item in harness.made("made"):
+            code = 3 if int(item) in BROKEN else 0
+            await harness.service.decide(wait.id, "done", outcome={"exit_code": code})
+        else:
+            await harness.service.decide(wait.id, "repeat")
+    return len(found)
+
+
+async def test_a_loop_that_is_killed_does_everything_once(tmp_path: Path) -> None:
+    run = await begun(tmp_path, LOOP)
+    harness = harness_on(tmp_path)
+    (harness.workspace / "item.sh").write_text(SCRIPT)
+    for limit in (ITEMS // 3, ITEMS * 2 // 3):
+        (harness.workspace / "limit").write_text(str(limit))
+
+        async def reached(limit: int = limit) -> bool:
+            await resolve_doubts(harness, run)
+            return (harness.workspace / "made").exists() and len(harness.made("made")) >= limit - 2
+
+        await killed_once(tmp_path, run, reached)
+        assert len(harness.made("made")) < ITEMS
+    (harness.workspace / "limit").write_text(str(ITEMS))
+    row = await harness.service.drive(run)
+    while await resolve_doubts(harness, run):
+        row = await harness.service.drive(run)
+    assert row.status == "completed", row.error
+    assert sorted(harness.made("made"), key=int) == [str(number) for number in range(ITEMS)]
+    assert (await harness.outputs(run))["after"] == f"{ITEMS - len(BROKEN)} {len(BROKEN)}\n"
+    statuses = await harness.statuses(run)
+    assert [number for number in range(ITEMS) if statuses[f"each[{number}]"] == "failed"] == list(BROKEN)
+    assert (await harness.service.verify(run)).broken_at is None
+    await same_on_replay(harness, run)
+    await harness.close()
+
+
 async def test_a_wait_outlives_the_process_that_began_it(tmp_path: Path) -> None:
     run = await begun(tmp_path, PAUSE)
     harness = harness_on(tmp_path)
