@@ -36,7 +36,7 @@ from cuebook.dialects.pipeline.run.questions import question
 from cuebook.dialects.pipeline.run.resolve import Scope
 from cuebook.dialects.presentation.preview import Act, Branch, Limits, Open, Preview, declared_inputs, question_details
 from cuebook.dialects.presentation.preview import Step as ShownStep
-from cuebook.kernel.browsing import Trail
+from cuebook.kernel.browser_trail import Trail
 from cuebook.kernel.effects import Acting, AskHuman, AskModel, Browse, CallTool, RunPlaybook, SendHttp
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.files import FileRef

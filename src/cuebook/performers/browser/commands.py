@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from playwright.async_api import Error, Locator
 
-from cuebook.kernel.browsing import is_click
+from cuebook.kernel.browser_trail import is_click
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Browse
 from cuebook.kernel.outcomes import Page

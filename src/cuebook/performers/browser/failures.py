@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cuebook.kernel.browsing import is_click
+from cuebook.kernel.browser_trail import is_click
 from cuebook.kernel.effects import Browse
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.outcomes import UNANSWERED, Failed

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from cuebook.formats.addresses import Place, Private, Url, check_host, parse_place, parse_url
-from cuebook.kernel.browsing import Trail, is_click
+from cuebook.kernel.browser_trail import Trail, is_click
 from cuebook.kernel.capabilities import BROWSER
 from cuebook.kernel.effects import Browse
 from cuebook.kernel.errors import BadInput

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cuebook.formats.addresses import Place, parse_url
-from cuebook.kernel.browsing import Trail
+from cuebook.kernel.browser_trail import Trail
 from cuebook.kernel.effects import Browse
 from cuebook.performers.browser.chromium import Chromium
 

@@ -27,7 +27,7 @@ from cuebook.dialects.pipeline.parse.references import as_written
 from cuebook.dialects.pipeline.parse.urls import BadPlace, address
 from cuebook.dialects.pipeline.run.resolve import Scope
 from cuebook.dialects.pipeline.run.results import Result, encoded, written
-from cuebook.kernel.browsing import Trail
+from cuebook.kernel.browser_trail import Trail
 from cuebook.kernel.effects import OUTPUT_OF, Browse, CallTool, FormPart, RunCommand, SecretUse, SendHttp
 from cuebook.kernel.outcomes import EffectFailed, Failed
 from cuebook.kernel.votes import Rule

@@ -17,7 +17,7 @@ from cuebook.dialects.pipeline.run.questions import asked
 from cuebook.dialects.pipeline.run.results import ENDING, Facts, Result, written
 from cuebook.dialects.pipeline.run.retry import nothing_done
 from cuebook.dialects.pipeline.run.state import Progress
-from cuebook.kernel.browsing import Trail
+from cuebook.kernel.browser_trail import Trail
 from cuebook.kernel.effects import OUTPUT_OF, AskApproval, Browse, Program
 from cuebook.kernel.events import Noted
 from cuebook.kernel.outcomes import EffectFailed, Failed

@@ -31,7 +31,7 @@ from cuebook.dialects.pipeline.model import (
     Words,
 )
 from cuebook.dialects.pipeline.run.results import Facts, Item, Result, items_of, without_line_end, written
-from cuebook.kernel.browsing import Trail
+from cuebook.kernel.browser_trail import Trail
 from cuebook.kernel.context import Text
 from cuebook.kernel.files import FileRef
 from cuebook.kernel.outcomes import EffectFailed, Failed

@@ -15,7 +15,7 @@ from cuebook.dialects.pipeline.run.action import Given, hint_of
 from cuebook.dialects.pipeline.run.changes_requested import REQUESTED, Requests, needed_again
 from cuebook.dialects.pipeline.run.resolve import Scope, own_refs, referred, refs, undo_refs
 from cuebook.dialects.pipeline.run.results import Facts, Result
-from cuebook.kernel.browsing import Trail
+from cuebook.kernel.browser_trail import Trail
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Checkpoint
 from cuebook.kernel.outcomes import Failed
