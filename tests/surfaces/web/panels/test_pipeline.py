@@ -21,7 +21,7 @@ steps:
   - {{id: first, name: First, command: cli echo one, effect: read}}
   - id: held
     name: Held
-    command: cli sh -c 'until test -e go; do sleep 0.02; done; cat go >&2; exit 3'
+    command: cli sh -c 'until test -s go; do sleep 0.02; done; cat go >&2; exit 3'
     effect: read
   - {{id: asked, name: Asked, command: cli tee made.txt, stdin: "{LONG[:23]}", approval: required}}
   - {{id: last, name: Last, command: cli echo last, effect: read}}
@@ -75,7 +75,7 @@ async def test_an_ended_run_looks_the_same_live_and_reopened(web: ServedApp, how
 
 
 async def test_a_step_that_was_denied_has_not_failed(web: ServedApp) -> None:
-    text = HELD.replace("until test -e go; do sleep 0.02; done; cat go >&2; exit 3", "true")
+    text = HELD.replace("until test -s go; do sleep 0.02; done; cat go >&2; exit 3", "true")
     run, first, reading = await opened(web, text, "asked", "awaiting_approval")
     wait = await web.waiting(run)
     await web.post(f"/api/waits/{wait['wait']}/decide", 200, decision="deny", reason="no")
