@@ -12,7 +12,7 @@ from cuebook.config import tools
 from cuebook.config.providers import Provider, check_choice, read_providers
 from cuebook.config.settings import ENVIRONMENT, HANDLES, KINDS, checked
 from cuebook.config.source import DEFAULT, ConfigFile, Origin, Setting
-from cuebook.config.tools import Reach, Search, SkillSettings, ToolServer
+from cuebook.config.tools import NamedSecret, Reach, Search, SkillSettings, ToolServer
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.run import Budget
 from cuebook.kernel.tool_names import confused
@@ -160,7 +160,7 @@ protection, choose a store with its own approvals, or set prices.
 """
 _TABLES = ("budget", "limits", "serve", "worker", "temporal")
 """Tables of settings."""
-_REACH = ("mcp", "tools", "search", "skills", "agents")
+_REACH = ("mcp", "tools", "search", "skills", "agents", "secrets")
 """Tables that define what playbooks may access."""
 
 
@@ -176,10 +176,11 @@ class _Layers:
     search: Search | None = None
     skills: dict[str, SkillSettings] = field(default_factory=dict)
     agents: dict[str, AgentSettings] = field(default_factory=dict)
+    secrets: dict[str, NamedSecret] = field(default_factory=dict)
 
     @property
     def reach(self) -> Reach:
-        return Reach(self.servers, self.functions, self.search, self.skills, self.agents)
+        return Reach(self.servers, self.functions, self.search, self.skills, self.agents, self.secrets)
 
     def checked(self, name: str, given: Any, where: str) -> Any:
         try:
@@ -232,6 +233,10 @@ class _Layers:
                 self.functions[one] = tools.function(one, value, refuse, shared=file.shared)
                 continue
             dotted = f"{name}.{one}"
+            if name == "secrets":
+                where = str(file.origin(dotted))
+                self.secrets[one] = tools.secret(one, value, where, refuse, shared=file.shared)
+                continue
             if name == "mcp" and file.shared and one in self.servers:
                 raise refuse(dotted, f"Your own file already has a tool server '{one}'.", "Choose another name.")
             fields, where = file.table(dotted, value), str(file.origin(dotted))

@@ -24,7 +24,7 @@ LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 _ADDRESS = re.compile(r"[^\s/@:]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}", re.ASCII)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 """The name of an environment variable."""
-_HANDLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|keyring:\S.*|file:~?/.+", re.ASCII)
+_HANDLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|keyring:\S.*|file:~?/.+|secret:[A-Za-z0-9][A-Za-z0-9._@-]*", re.ASCII)
 
 _RATE = re.compile(r"([1-9]\d{0,5})\s*(?:/|per)\s*(minute|hour|day)", re.ASCII)
 _SECONDS = {"minute": 60.0, "hour": 3600.0, "day": 86400.0}

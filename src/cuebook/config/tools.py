@@ -23,7 +23,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
 _SKILL = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
-_HANDLE = re.compile(r"(env|keyring|file):\S+")
+_HANDLE = re.compile(r"(env|keyring|file|secret):\S+")
+_SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
+_MANAGED = re.compile(r"(vault|op|aws|gcp|exec):\S")
 SEARCHES = ("searxng", "brave", "tavily")
 
 
@@ -68,6 +70,16 @@ class SkillSettings:
 
 
 @dataclass(frozen=True)
+class NamedSecret:
+    """A secret that a secret manager keeps."""
+
+    handle: str
+    """Where the manager has it, as in `op://Ops/GitHub/token`. Only the user's own file may say this."""
+    where: str
+    """The file and line that say so."""
+
+
+@dataclass(frozen=True)
 class Reach:
     servers: Mapping[str, ToolServer] = field(default_factory=dict)
     functions: Mapping[str, str] = field(default_factory=dict)
@@ -75,6 +87,7 @@ class Reach:
     search: Search | None = None
     skills: Mapping[str, SkillSettings] = field(default_factory=dict)
     agents: Mapping[str, AgentSettings] = field(default_factory=dict)
+    secrets: Mapping[str, NamedSecret] = field(default_factory=dict)
 
 
 Refuse = Callable[[str, str, str], BadInput]
@@ -144,6 +157,25 @@ def search(table: Mapping[str, Any], refuse: Refuse, *, shared: bool) -> Search:
     if made["provider"] != "searxng" and not made.get("key"):
         raise refuse("search", f"{made['provider']} needs a key.", 'For example: key = "env:SEARCH_KEY".')
     return Search(**made)
+
+
+def secret(name: str, value: Any, where: str, refuse: Refuse, *, shared: bool) -> NamedSecret:
+    dotted = f"secrets.{name}"
+    if shared:
+        raise refuse(
+            dotted,
+            "A project file may not name secrets: it could start any program, or read any of your secrets.",
+            "Move the table to your own cuebook.toml; `cuebook doctor` shows where that is.",
+        )
+    if not _SECRET.fullmatch(name):
+        raise refuse("secrets", "Invalid secret name.", "Use up to 64 letters, digits, and . _ @ -, as in github.")
+    if not isinstance(value, str) or not _MANAGED.match(value):
+        raise refuse(
+            dotted,
+            f"{dotted} must say where a secret manager keeps the value; the value itself does not belong in a file.",
+            'Write it as "vault:PATH#FIELD", "op://VAULT/ITEM/FIELD", "aws:NAME", "gcp:NAME" or "exec:PROGRAM ARGUMENTS".',
+        )
+    return NamedSecret(value, where)
 
 
 def skill(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, shared: bool) -> SkillSettings:

@@ -44,7 +44,7 @@ from cuebook.kernel.effects import (
 )
 from cuebook.kernel.errors import Elsewhere
 from cuebook.kernel.model_names import chain
-from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.outcomes import LACKS_SECRET, Failed
 from cuebook.kernel.ports import (
     Action,
     Admitted,
@@ -196,6 +196,10 @@ class Gate:
 
             found = offers((*actions, *secret), ruling, policies, overrides, self._clock(), why)
             return self._approval(effect, description, ruling, digest, wanted, why, case, policies, found)
+        missed = await self._vault.fetch(use.handle for use in uses) if uses else None
+        if missed is not None:
+            recorded = _recorded(ruling, digest if approved else "")
+            return msgspec.structs.replace(Failed.of(missed), details={**recorded, LACKS_SECRET: True})
         return Admitted(
             permits=_Permits(description, policies, overrides, self._clock, approved or permitted),
             secrets=lambda: self._vault.resolve_uses(uses),
@@ -213,14 +217,19 @@ class Gate:
         names = {name: str(body["handle"]) for name, body in (await self._kept.kept(run.tenant, "secret")).items()}
         policies = await self._policies_of(run.tenant, policy)
         lacking: dict[str, SecretProblem] = {}
+        found: list[tuple[SecretNeed, str]] = []
         for need in dict.fromkeys((*used, *declared)):
             try:
                 handle = self._vault.canonical(names.get(need.handle, need.handle))
-                if need not in used and decide_all((Action("secret", handle),), policies).decision == "deny":
-                    continue
-                problem = self._vault.know(handle)
             except SecretProblem as unknown:
-                problem = unknown
+                if need.required:
+                    lacking.setdefault(unknown.message, unknown)
+                continue
+            if need in used or decide_all((Action("secret", handle),), policies).decision != "deny":
+                found.append((need, handle))
+        await self._vault.fetch(handle for _, handle in found)
+        for need, handle in found:
+            problem = self._vault.know(handle)
             if problem is not None and need.required:
                 lacking.setdefault(problem.message, problem)
         if not lacking:

@@ -6,15 +6,17 @@ into an error; every value is added to the redactor before it is returned.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
 import shlex
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Protocol
 
+from cuebook.gate.secret_managers import Managers, is_managed
 from cuebook.kernel.effects import SecretUse
 from cuebook.kernel.errors import BadInput
 
@@ -24,6 +26,8 @@ KINDS = ("env", "keyring", "file")
 SHORTEST = 8
 """A shorter value could not be masked without masking unrelated text."""
 LARGEST_FILE = 64 * 1024
+MANAGED = "secret:"
+"""How the handle of a secret from a manager begins; its name in the configuration follows."""
 WHAT_A_HANDLE_IS = "A handle says where the value is found: env:NAME, keyring:NAME or file:PATH."
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
@@ -92,6 +96,11 @@ def check_name(name: str) -> str:
 
 def check_handle(handle: str, home: str | None = None) -> str:
     """Returns a direct handle in canonical form, without `~` and `..`. The error does not repeat an invalid handle."""
+    if is_managed(handle):
+        raise SecretProblem(
+            f"A handle cannot begin with '{handle.partition(':')[0]}:' here.",
+            fix="Name the secret in the table [secrets] of your own cuebook.toml, and use that name.",
+        )
     if not is_direct(handle):
         raise SecretProblem(
             "Invalid handle.",
@@ -117,11 +126,14 @@ class Vault:
         keyring: Callable[[str], str | None],
         names: Callable[[], Mapping[str, str]] = dict,
         redactor: Learner | None = None,
+        managers: Managers | None = None,
     ) -> None:
+        """`managers` fetch the secrets that the user's configuration names."""
         self._environ = environ
         self._keyring = keyring
         self._names = names
         self._redactor = redactor
+        self._managers = managers if managers is not None else Managers({}, environ)
         self._learned: dict[str, tuple[tuple[int, ...], bool]] = {}
         """The state of each handle when its value was last read (for a file, its identity and modification time), and
         whether it was found."""
@@ -134,15 +146,33 @@ class Vault:
         """The direct form of a handle or name: one place always has the same handle."""
         if is_direct(handle):
             return check_handle(handle, self._home)
+        name = handle.removeprefix(MANAGED)
+        if name in self._managers:
+            return MANAGED + name
+        if is_managed(handle):
+            return check_handle(handle)
         names = self._names()
         if handle not in names:
-            raise _unknown(handle, names)
+            raise _unknown(name, {*names, *self._managers})
         if not is_direct(names[handle]):
             raise SecretProblem(
                 f"The secret '{handle}' refers to another name.",
                 fix="Assign it a handle with `cuebook secrets add`: a name cannot refer to another name.",
             )
         return check_handle(names[handle], self._home)
+
+    async def fetch(self, handles: Iterable[str]) -> SecretProblem | None:
+        """Asks the managers for these values, if they are not at hand, so that nothing else waits for a slow one. Returns why
+        one is unavailable, or None. Other kinds of secrets are not looked at.
+        """
+        asked = {handle for handle in handles if handle.startswith(MANAGED)}
+        found = await asyncio.gather(*(asyncio.to_thread(self.problem, handle) for handle in sorted(asked)))
+        return next(filter(None, found), None)
+
+    def forget(self, handles: Iterable[str]) -> None:
+        """Makes the next use of these secrets ask their managers again."""
+        for handle in handles:
+            self._managers.forget(handle.removeprefix(MANAGED))
 
     def resolve(self, handle: str) -> str:
         """Returns the value. Call this just before using it."""
@@ -247,7 +277,7 @@ class Vault:
 
     def _seen(self, direct: str) -> tuple[int, ...] | None:
         if not direct.startswith("file:"):
-            return () if direct else None
+            return None if not direct or direct.startswith(MANAGED) else ()
         try:
             status = os.stat(direct.partition(":")[2])
         except OSError:
@@ -257,7 +287,13 @@ class Vault:
     def _find(self, direct: str) -> str | SecretProblem:
         """The value, after adding it to the redactor, or the problem. Raising would keep a frame with a value alive."""
         kind, _, place = direct.partition(":")
-        found = {"env": self._in_environment, "keyring": self._in_keyring, "file": _in_file}[kind](place)
+        find = {
+            "env": self._in_environment,
+            "keyring": self._in_keyring,
+            "file": _in_file,
+            "secret": self._from_manager,
+        }
+        found = find[kind](place)
         if isinstance(found, SecretProblem):
             return found
         if len(found.strip()) < SHORTEST:
@@ -285,6 +321,14 @@ class Vault:
         return found or SecretMissing(
             f"The secret keyring:{name} has no value: the keyring has no entry with this name.",
             fix=f"Add one with `keyring set cuebook {name}`.",
+        )
+
+    def _from_manager(self, name: str) -> str | SecretProblem:
+        found = self._managers.answer(name)
+        if isinstance(found, BadInput):
+            return SecretUnreadable(found.message, fix=found.fix)
+        return _without_newline(found) or SecretMissing(
+            f"The secret '{name}' ({self._managers.shown(name)}) has no value.", fix="Set it in the secret manager."
         )
 
 
@@ -358,7 +402,7 @@ def _absolute(path: str, home: str | None) -> str:
     return "/" + os.path.normpath(path).lstrip("/")
 
 
-def _unknown(handle: str, names: Mapping[str, str]) -> SecretProblem:
+def _unknown(handle: str, names: Collection[str]) -> SecretProblem:
     # A value passed instead of a handle must not be repeated; few names have this many digits.
     plain = _NAME.fullmatch(handle) and len(handle) <= 32 and sum(char.isdigit() for char in handle) < 4
     close = get_close_matches(handle, names, n=3)

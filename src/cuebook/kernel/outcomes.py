@@ -234,6 +234,8 @@ CHILD, USED = "child", "used"
 """Keys in these details: the id of the child run, and what it used, as in `PlaybookResult`."""
 
 
+LACKS_SECRET = "lacks_secret"
+"""Key in the details of a failure: a secret is unavailable just now, so the effect waits instead of failing."""
 UNANSWERED = "unanswered"
 """Key in the details of a failure: the effect began, and its performer cannot tell whether it happened."""
 

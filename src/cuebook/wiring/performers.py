@@ -21,6 +21,7 @@ from cuebook.gate.limits import Ceilings
 from cuebook.gate.redaction import SecretRedactor
 from cuebook.gate.redaction.logs import guard_logs
 from cuebook.gate.sandbox import choose
+from cuebook.gate.secret_managers import Managers, Source, source
 from cuebook.gate.secrets import SHORTEST, SecretProblem, Vault
 from cuebook.kernel.effects import (
     AskModel,
@@ -108,6 +109,7 @@ class PerformerFactory:
             keyring=in_keyring(keys),
             names=self._configured_handles,
             redactor=self.redactor,
+            managers=managers_of(config, self.environ),
         )
         keys.on_found = self._found_key
         place = config.get("store")
@@ -332,6 +334,17 @@ class PerformerFactory:
     def _found_key(self, handle: str, key: str) -> None:
         if len(key) >= 8:
             self.redactor.add(handle, key)
+
+
+def managers_of(config: Config, environ: Mapping[str, str]) -> Managers:
+    """The secrets that the configuration names. Raises `BadInput`, with the line, if one cannot be parsed."""
+    sources: dict[str, Source] = {}
+    for name, one in config.reach.secrets.items():
+        try:
+            sources[name] = source(one.handle)
+        except BadInput as error:
+            raise BadInput(f"{one.where}: {error.message}", fix=error.fix) from None
+    return Managers(sources, environ)
 
 
 class _Unavailable:

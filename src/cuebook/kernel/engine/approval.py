@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from cuebook.kernel.effects import Acting, AskApproval, Effect
-from cuebook.kernel.errors import CuebookError, Elsewhere, StoreError
+from cuebook.kernel.errors import CuebookError, Elsewhere, StoreError, with_fix
 from cuebook.kernel.events import WaitClosed
 from cuebook.kernel.journal import Key
-from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.outcomes import LACKS_SECRET, Failed
 from cuebook.kernel.ports import Action, Admitted, Case, Needed
 from cuebook.kernel.votes import APPROVE, CHANGES, DENY, RULE
 
@@ -54,7 +54,7 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
     if refused is not None:
         return refused
     granted = _granted_before(driver, key)
-    asked = 0
+    asked, missed = 0, count(1)
     held = False
     asked_about: dict[str, Any] = {}
     while True:
@@ -68,6 +68,10 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
             driver.outermost.run_id,
         )
         ruling = await _examined(driver, line, effect, case)
+        if isinstance(ruling, Failed) and ruling.details.get(LACKS_SECRET):
+            if await _secret_awaited(driver, line, key, ruling, f"secret:{next(missed)}"):
+                continue
+            return CANCELLED
         if not isinstance(ruling, Needed):
             refused = _refused_before(driver, key)  # the user may have been faster than the gate
             driver.waits.close_cancelled(key, "approval:")  # an open question that is now obsolete
@@ -106,6 +110,13 @@ async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitte
         if outcome is not None:
             return outcome
         held = True
+
+
+async def _secret_awaited(driver: Driver, line: Line, key: Key, lacking: Failed, purpose: str) -> bool:
+    """Waits until someone resumes the run, because a secret of this effect is unavailable. Returns False if it was cancelled."""
+    prompt, details = with_fix(lacking.message, lacking.fix), {"code": lacking.code}
+    closed = await driver.waits.wait(line, key, "secret", prompt, purpose=purpose, details=details)
+    return closed.how == "answered"
 
 
 def _refused_before(driver: Driver, key: Key) -> Failed | None:

@@ -203,7 +203,7 @@ class Recorded:
                 self._begin(key, event.fingerprint)
             case WaitOpened() if own:
                 self.opened[key, event.purpose] = event
-                if event.kind == "secret":  # belongs to the run, not to an effect of its program
+                if event.kind == "secret" and key == Place().key:  # belongs to the run, not to an effect of its program
                     return
                 self._effects_left[path].add(key)
                 if place.index < 0:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from typing import Any
 
 import click
 
-from cuebook.gate.secrets import SecretNoFile, SecretTooShort, Vault, check_handle, check_name
+from cuebook.config import load as load_config
+from cuebook.gate.secret_managers import Managers
+from cuebook.gate.secrets import MANAGED, SecretNoFile, SecretTooShort, Vault, check_handle, check_name
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.service.admin import SecretName
 from cuebook.service.service import Service
@@ -18,6 +21,7 @@ from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.output import say
 from cuebook.wiring.keys import Keys, in_keyring
+from cuebook.wiring.performers import managers_of
 
 NAME = click.Argument(["name"])
 NO_SECRETS = "There are no secrets yet. `cuebook secrets add NAME HANDLE` adds one."
@@ -100,6 +104,8 @@ def _shown(given: Given, failing: int) -> int:
     async def act(service: Service) -> int:
         vault = _vault()
         found = [(secret, _state(vault, secret.handle)) for secret in await service.secrets()]
+        configured = await asyncio.gather(*(asyncio.to_thread(_managed, vault, one) for one in _configured()))
+        found = sorted((*found, *configured), key=lambda one: one[0].name)
         if given["as_json"]:
             listed = [{"name": one.name, "owner": one.owner, "created": one.created, **state} for one, state in found]
             sys.stdout.write(views.json_line(listed))
@@ -117,11 +123,15 @@ def _print(found: list[tuple[SecretName, dict[str, Any]]]) -> None:
     handles = max(len(secret.handle) for secret, _ in found) + 2
     for secret, state in found:
         can = "can be read" if state["readable"] else "cannot be read"
-        since = f"{secret.owner}, {display.moment(secret.created)}"
+        since = f"{secret.owner}, {display.moment(secret.created)}" if secret.created else secret.owner
         say(f"{secret.name:<{names}}{secret.handle:<{handles}}{can:<16}{since}")
         for words in (state["problem"], state["concern"]):
             if words:
                 say(f"  {words}")
+
+
+def _managed(vault: Vault, secret: SecretName) -> tuple[SecretName, dict[str, Any]]:
+    return secret, {**_state(vault, MANAGED + secret.name), "handle": secret.handle}
 
 
 def _state(vault: Vault, handle: str) -> dict[str, Any]:
@@ -136,7 +146,17 @@ def _state(vault: Vault, handle: str) -> dict[str, Any]:
 
 
 def _vault() -> Vault:
-    return Vault(environ=os.environ, keyring=in_keyring(Keys()))
+    return Vault(environ=os.environ, keyring=in_keyring(Keys()), managers=_managers())
+
+
+def _managers() -> Managers:
+    return managers_of(load_config({}), os.environ)
+
+
+def _configured() -> list[SecretName]:
+    """The secrets that the user's own configuration names."""
+    managers = _managers()
+    return [SecretName(name, managers.shown(name), "cuebook.toml", 0.0) for name in managers]
 
 
 for _command in (_add, _list, _check, _remove):
