@@ -291,7 +291,12 @@ class _Domain:
         everywhere = confinement.network == EVERYWHERE
         notifies = bool(confinement.network) and not everywhere
         env = {"GIT_CONFIG_NOSYSTEM": "1", **confinement.env, orphans.MARK: orphans.mark()}
-        code = seccomp.filter_for_landlock(network=everywhere, reads_only=confinement.reads_only, proxied=notifies)
+        code = seccomp.filter_for_landlock(
+            network=everywhere,
+            reads_only=confinement.reads_only,
+            proxied=notifies,
+            idle=notifies and confinement.idle_sockets,
+        )
         assert code is not None  # `problem` has checked this
         try:
             rules = _ruleset(confinement, argv)

@@ -141,9 +141,9 @@ def filter_for(exposed: bool) -> bytes | None:
 
 
 @cache
-def filter_for_landlock(*, network: bool, reads_only: bool, proxied: bool = False) -> bytes | None:
+def filter_for_landlock(*, network: bool, reads_only: bool, proxied: bool = False, idle: bool = False) -> bytes | None:
     """The filter for a process that shares all namespaces with us, or None as above. If it is `proxied`, its sockets come
-    from us: see `network.sockets`.
+    from us: see `network.sockets`. So do its local sockets, if it gets `idle` ones.
 
     It blocks local sockets, because Landlock does not restrict connections to sockets that have a path.
     """
@@ -158,7 +158,7 @@ def filter_for_landlock(*, network: bool, reads_only: bool, proxied: bool = Fals
         ioctls=(*_TERMINAL_INPUT, *_FILE_ATTRIBUTES, *_SUBVOLUMES),
         clone=_NEW_NAMESPACES | _SIBLING,
         more=_own_process_only(machine),
-        sockets=_sockets_from_us(machine) if proxied else None,
+        sockets=_sockets_from_us(machine, idle=idle) if proxied else None,
     )
 
 
@@ -190,21 +190,27 @@ def _filter(
     return b"".join([*code, *more, _step(_RETURN, _ALLOW)])
 
 
-def _sockets_from_us(machine: str) -> list[bytes]:
-    """Passes requests for TCP sockets to us and denies all others. Such a socket is connected already and stays so."""
+def _sockets_from_us(machine: str, *, idle: bool) -> list[bytes]:
+    """Passes requests for TCP sockets to us and denies all others. Such a socket is connected already and stays so. An
+    `idle` local socket is, too, so it can be neither named nor listened on, but the process is made to believe so.
+    """
     calls, refused = _SOCKETS[machine], _error(errno.EAFNOSUPPORT)
+    kind = [_step(_LOAD, _ARGUMENTS + 8), _step(_AND, _KIND)]
+    local = [*kind, *_if(_EQUAL, socket.SOCK_STREAM, _NOTIFY), _step(_RETURN, refused)]
     code = _for_call(
         _CALLS[machine]["socket"],
         0,
         [
+            *([_step(_EQUAL, socket.AF_UNIX, 0, len(local)), *local] if idle else []),
             *_unless(_EQUAL, socket.AF_INET, refused),
-            *(_step(_LOAD, _ARGUMENTS + 8), _step(_AND, _KIND), *_unless(_EQUAL, socket.SOCK_STREAM, refused)),
+            *(*kind, *_unless(_EQUAL, socket.SOCK_STREAM, refused)),
             *(_step(_LOAD, _ARGUMENTS + 16), *_if(_EQUAL, 0, _NOTIFY), *_if(_EQUAL, socket.IPPROTO_TCP, _NOTIFY)),
             _step(_RETURN, refused),
         ],
     )
     code += _if(_EQUAL, calls["connect"], _error(0))
-    code += _refusals((calls["bind"], calls["listen"]))
+    for name in ("bind", "listen"):
+        code += _if(_EQUAL, calls[name], _error(0 if idle else errno.EPERM))
     for name, argument in _FLAGS_OF_SENDING.items():
         code += _for_call(calls[name], argument, _if(_ANY_OF, _FASTOPEN, _error(errno.EPERM)))
     return code

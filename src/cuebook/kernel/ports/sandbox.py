@@ -56,6 +56,9 @@ class Confinement(msgspec.Struct, frozen=True):
     local_sockets: bool = True
     """Whether it may have sockets with a path, where the sandbox keeps it away from those of other programs. Not if it may
     read paths outside the workspace, where such sockets may be."""
+    idle_sockets: bool = False
+    """Whether it gets local sockets that lead nowhere where the sandbox allows no others, for a program that does not start
+    without one. It must have a list of hosts."""
     placed: dict[str, str] = {}
     """Files that exist for this process alone: their absolute paths and contents. Only bubblewrap can place them."""
     python: bool = False

@@ -344,3 +344,48 @@ async def test_an_answer_of_many_pieces_arrives_whole(tmp_path: Path) -> None:
         confinement = confined(python(code), tmp_path, network=(f"127.0.0.1:{server.port}",))
         done = await run(choose("auto", any_host), confinement)
         assert done.stdout == "3000000\n", done
+
+
+@pytest.mark.needs("landlock")
+async def test_idle_sockets_lead_nowhere(tmp_path: Path) -> None:
+    """Landlock allows no local sockets. A program that insists gets some that are connected to nothing."""
+    code = """
+import os, select, socket, sys
+one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+one.connect(sys.argv[1])
+one.sendall(b"hello?")
+two = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+two.bind("named")
+two.listen()
+print(os.path.exists("named"), select.select([one, two], [], [], 0.3)[0])
+kept = [one, two]
+for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+    try:
+        while True:
+            kept.append(socket.socket(socket.AF_UNIX, kind))
+    except OSError as error:
+        print(error.strerror)
+tcp = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+tcp.bind(("127.0.0.1", 0))
+tcp.listen()
+tcp.sendall(f"GET http://127.0.0.1:{sys.argv[2]}/ HTTP/1.1\\r\\nHost: 127.0.0.1:{sys.argv[2]}\\r\\n\\r\\n".encode())
+print(tcp.recv(12))
+"""
+    outside = tmp_path / "outside"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(outside))
+        listening.listen()
+        listening.setblocking(False)
+        async with Server() as server:
+            confinement = confined(
+                python(code, outside, server.port), tmp_path, network=(f"127.0.0.1:{server.port}",), idle_sockets=True
+            )
+            done = await run(choose("landlock", any_host), confinement)
+        assert done.stdout.splitlines() == [
+            "False []",
+            "Address family not supported by protocol",
+            "Too many open files in system",
+            "b'HTTP/1.1 200'",
+        ], done
+        with pytest.raises(BlockingIOError):
+            listening.accept()

@@ -2,7 +2,8 @@
 
 Landlock can restrict connections to a port, but not to an address. So the process makes no socket itself: the kernel
 passes each request for one to us (seccomp's user notification), and we put a connection into the process that we made.
-Its filter turns `connect` into a call that does nothing and succeeds.
+Its filter turns `connect` into a call that does nothing and succeeds. A local socket, if it may have any, is one end of a
+pair whose other end stays silent.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from cuebook.gate.sandbox.network.proxy import Proxy
 
 _RECEIVE, _ANSWER, _PUT = 0xC0502100, 0xC0182101, 0x40182103
 _REQUEST_BYTES = 80
-_KIND_AT = 16 + 16 + 8
-"""Where a request has the second argument of its call."""
+_FAMILY_AT, _KIND_AT = 16 + 16, 16 + 16 + 8
+"""Where a request has the first two arguments of its call."""
+_MOST_IDLE = 8
+"""How many local sockets a process gets."""
 _PUT_AND_ANSWER = 2
 _STRANGERS = 16
 """How many connections from elsewhere are turned away, until a connection is given up."""
@@ -34,6 +37,8 @@ class Sockets:
         self._proxy = proxy
         self._loop = asyncio.get_running_loop()
         self._open = True
+        self._silent: list[socket.socket] = []
+        """The other ends of local sockets. A closed one would be an event."""
         self._loop.add_reader(requests, self._requested)
 
     def close(self) -> None:
@@ -42,6 +47,8 @@ class Sockets:
             self._open = False
             self._loop.remove_reader(self._requests)
             os.close(self._requests)
+            for one in self._silent:
+                one.close()
             self._proxy.close()
 
     def _requested(self) -> None:
@@ -53,11 +60,12 @@ class Sockets:
                 self.close()
             return
         (number,) = struct.unpack_from("=Q", request)
-        (kind,) = struct.unpack_from("=Q", request, _KIND_AT)
+        (family,), (kind,) = (struct.unpack_from("=Q", request, at) for at in (_FAMILY_AT, _KIND_AT))
+        local = family == socket.AF_UNIX
         try:
-            if self._proxy.full:
+            if len(self._silent) >= _MOST_IDLE if local else self._proxy.full:
                 raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
-            inside, outside = connected_pair()
+            inside, outside = socket.socketpair() if local else connected_pair()
         except OSError as error:
             self._tell(_ANSWER, struct.pack("=QqiI", number, 0, -(error.errno or errno.ENFILE), 0))
             return
@@ -65,7 +73,9 @@ class Sockets:
             inside.setblocking(not kind & socket.SOCK_NONBLOCK)
             flags = os.O_CLOEXEC if kind & socket.SOCK_CLOEXEC else 0
             put = self._tell(_PUT, struct.pack("=QIIII", number, _PUT_AND_ANSWER, inside.fileno(), 0, flags))
-        if put:
+        if put and local:
+            self._silent.append(outside)
+        elif put:
             self._proxy.serve(outside)
         else:
             outside.close()
