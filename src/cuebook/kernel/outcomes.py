@@ -142,6 +142,8 @@ class Page(Outcome, frozen=True):
     html_truncated: bool = False
     size: int = 0
     """The original size of the text in bytes, if it was cut."""
+    files: tuple[FileRef, ...] = ()
+    """The file that was downloaded."""
 
 
 class Source(Outcome, frozen=True):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cuebook.dialects.pipeline.parse import parse
+from cuebook.gate.sandbox import choose
 from cuebook.kernel.effects import Browse, Effect
 from cuebook.kernel.events import Performed, Warned
 from cuebook.kernel.outcomes import Page
@@ -40,6 +41,10 @@ class BrowserHarness(PipelineHarness):
             self.sandbox, lambda: self.workspace, self.folder / "browsers", self._environ, private=self._private
         )
         return {Browse: self.browser}
+
+    def confine(self, sandbox: str) -> None:
+        """Uses this sandbox for the browser."""
+        self.browser._sandbox = choose(cast(Any, sandbox), self._private)
 
     async def browse(self, *steps: str, head: str = "", **more: Any) -> RunRow:
         """Runs a pipeline with these steps: each a command, or a whole step."""

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -26,6 +25,7 @@ class Site:
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.hits: list[str] = []
         self.posted: list[dict[str, str]] = []
+        self.bodies: list[str] = []
         self.pages: dict[str, str] = {"/": "<h1>Hello</h1>", "/login": LOGIN, "/orders": ORDERS}
         self.redirects: dict[str, str] = {}
         self.slow: dict[str, float] = {}
@@ -53,8 +53,8 @@ class Site:
     def port(self) -> int:
         return self._server.server_address[1]
 
-    def url(self, path: str = "/") -> str:
-        return f"{self._scheme}://127.0.0.1:{self.port}{path}"
+    def url(self, path: str = "/", host: str = "127.0.0.1") -> str:
+        return f"{self._scheme}://{host}:{self.port}{path}"
 
     def close(self) -> None:
         self._server.shutdown()
@@ -83,6 +83,7 @@ class Site:
         body = request.rfile.read(int(request.headers.get("Content-Length", "0"))).decode()
         given = {name: values[0] for name, values in parse_qs(body).items()}
         self.posted.append(given)
+        self.bodies.append(body)
         time.sleep(self.slow.get(f"POST {path}", 0.0))
         if self.echoes:
             page = f"<p id=echo>You said <b>{given.get('password', '')}</b></p>".encode()
@@ -103,11 +104,7 @@ def _answer(request: BaseHTTPRequestHandler, status: int, body: bytes, headers: 
 
 
 @contextmanager
-def site(certificate: Path | None = None) -> Iterator[Site]:
-    tls = None
-    if certificate is not None:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(certificate)
+def site(tls: ssl.SSLContext | None = None) -> Iterator[Site]:
     made = Site(tls)
     try:
         yield made

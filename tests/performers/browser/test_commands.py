@@ -9,13 +9,18 @@ import pytest
 
 from cuebook.kernel.events import Performed
 from cuebook.kernel.outcomes import Failed
+from tests.dialects.pipeline.harness import ANYTHING
+from tests.gate.sandbox.sandboxes import SANDBOXES
 from tests.performers.browser.harness import BrowserHarness
-from tests.performers.browser.site import Site
+from tests.performers.browser.site import LOGIN, Site
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("bubblewrap")]
 
 
-async def test_signs_in_and_reads_what_is_there(harness: BrowserHarness, site: Site) -> None:
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+async def test_signs_in_and_reads_what_is_there(harness: BrowserHarness, site: Site, sandbox: str) -> None:
+    harness.confine(sandbox)
+    harness.allow({**ANYTHING, "files": {"allow": ["write:**"]}})
     row = await harness.browse(
         f"web navigate {site.url('/login')}",
         "web fill '#user' Ada",
@@ -25,11 +30,13 @@ async def test_signs_in_and_reads_what_is_there(harness: BrowserHarness, site: S
         "web wait '.order'",
         "web extract '#orders b'",
         "id: all\n    command: web extract .order\n    with: {fields: {id: b, total: i, none: u}}",
-        "web download " + site.url("/orders.csv") + " out/orders.csv",
+        f"id: report\n    command: web download {site.url('/orders.csv')} out/orders.csv\n    with: {{download: report}}",
+        f"id: sent\n    command: http POST {site.url('/upload')}\n    with: {{body: {{file: $report.files.report}}}}",
+        "id: used\n    command: cli cat in.csv\n    takes: {in.csv: $report.files.report}",
         "web snapshot",
     )
     assert row.status == "completed", row.error
-    assert site.posted == [{"user": "Ada", "password": "open-sesame-4711", "role": "b"}]
+    assert site.posted[0] == {"user": "Ada", "password": "open-sesame-4711", "role": "b"}
     outputs = await harness.outputs(row.id)
     assert outputs["s6"] == "1"
     assert json.loads(outputs["all"]) == [
@@ -37,7 +44,30 @@ async def test_signs_in_and_reads_what_is_there(harness: BrowserHarness, site: S
         {"id": "2", "total": "twenty", "none": None},
     ]
     assert (harness.workspace / "out/orders.csv").read_text() == "id,total\n1,10\n"
-    assert json.loads(outputs["s8"])["bytes"] == 14
+    (file,) = await harness.service.files(row.id)
+    told = json.loads(outputs["report"])
+    assert told == {"filename": "o.csv", "file": "out/orders.csv", "bytes": 14, "sha256": file.digest}
+    assert (file.step, file.name, file.filename, file.size) == ("report", "report", "o.csv", 14)
+    _, pieces = await harness.service.file(row.id, file.digest)
+    assert b"".join([piece async for piece in pieces]) == b"id,total\n1,10\n"
+    assert site.bodies[1] == "id,total\n1,10\n"
+    assert outputs["used"] == "id,total\n1,10\n"
+
+
+async def test_a_download_with_a_secret_is_not_kept_and_one_that_nothing_asked_for_is_cancelled(
+    harness: BrowserHarness, site: Site
+) -> None:
+    site.pages["/leak"] = "<a id=x href='data:text/plain,open-sesame-4711' download=leak.txt>x</a>" + LOGIN
+    row = await harness.browse(
+        f"web navigate {site.url('/leak')}",
+        "web fill '#password' secret:env:PASSWORD",
+        "web click '#x'",
+        "id: leak\n    command: web download\n    with: {selector: '#x', to: leak.txt}",
+    )
+    assert (row.status, row.error and row.error.code) == ("failed", "secret_in_file")
+    assert await harness.service.files(row.id) == []
+    assert not (harness.workspace / "leak.txt").exists()
+    assert "leak.txt" in (await harness.warnings(row.id))["download_cancelled"]
 
 
 async def test_keeps_the_elements_and_a_picture_as_evidence(harness: BrowserHarness, site: Site) -> None:

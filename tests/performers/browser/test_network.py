@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.performers.browser.harness import BrowserHarness
+from tests.gate.sandbox.sandboxes import SANDBOXES
+from tests.performers.browser import site as sites
+from tests.performers.browser.harness import LOOPBACK, BrowserHarness
 from tests.performers.browser.site import Site
+from tests.support.http_servers import Authority
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("bubblewrap")]
 
@@ -36,7 +39,11 @@ attempt(() => new WebTransport("https://127.0.0.1:{port}/transport"));
 </script></body>"""
 
 
-async def test_nothing_on_a_page_reaches_another_host(harness: BrowserHarness, site: Site, elsewhere: Site) -> None:
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+async def test_nothing_on_a_page_reaches_another_host(
+    harness: BrowserHarness, site: Site, elsewhere: Site, sandbox: str
+) -> None:
+    harness.confine(sandbox)
     site.pages["/hostile"] = HOSTILE.format(there=elsewhere.url("").rstrip("/"), port=elsewhere.port)
     site.pages["/worker.js"] = "self.addEventListener('fetch', () => {})"
     row = await harness.browse(
@@ -46,6 +53,35 @@ async def test_nothing_on_a_page_reaches_another_host(harness: BrowserHarness, s
     assert elsewhere.hits == []
     assert f"127.0.0.1:{elsewhere.port}" in (await harness.warnings(row.id))["host_refused"]
     assert "GET /worker.js" not in site.hits
+
+
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+async def test_a_certificate_is_checked_and_the_step_says_what_is_wrong_with_it(tmp_path: Path, sandbox: str) -> None:
+    authority = Authority(tmp_path)
+    policy = {**LOOPBACK, "egress": {"allow": ["https://localhost:*/*", "https://127.0.0.1:*/*"]}}
+    environ = {"SSL_CERT_FILE": str(tmp_path / "ca.pem")}
+    (tmp_path / "run").mkdir()
+    with sites.site(authority.serving("localhost")) as site:
+        good, misnamed = site.url("/orders", host="localhost"), site.url("/orders")
+        harness = BrowserHarness(tmp_path / "run", policy, environ)
+        harness.confine(sandbox)
+        trusted = await harness.browse(f"web navigate {good}", "web extract '#orders b'")
+        untrusted = trusted
+        if sandbox == "bubblewrap":
+            assert trusted.status == "completed", trusted.error
+            assert (await harness.outputs(trusted.id))["s1"] == "1"
+            row = await harness.browse(f"web navigate {misnamed}")
+            assert f"{misnamed} could not be opened: its certificate is for another name" in str(row.error)
+            await harness.close()
+            site.hits.clear()
+            harness = BrowserHarness(tmp_path / "run", policy)
+            untrusted = await harness.browse(f"web navigate {good}")
+        assert untrusted.error is not None
+        assert untrusted.error.code == "tls", untrusted.error
+        assert f"{good} could not be opened: the authority of its certificate is not trusted" in str(untrusted.error)
+        assert "SSL_CERT_FILE" in untrusted.error.fix
+        assert site.hits == []
+        await harness.close()
 
 
 async def test_redirects_links_and_refreshes_end_the_step(harness: BrowserHarness, site: Site, elsewhere: Site) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from cuebook.dialects.pipeline.parse import parse
-from cuebook.gate.sandbox import choose
 from tests.gate.harness import bytes_below
 from tests.performers.browser.harness import LOOPBACK, BrowserHarness
 from tests.performers.browser.site import Site
@@ -158,9 +157,42 @@ async def test_a_restart_stays_signed_in(harness: BrowserHarness, site: Site) ->
     assert len(site.posted) == 1
 
 
-@pytest.mark.parametrize("sandbox", ["landlock", "none"])
-async def test_without_bubblewrap_it_is_refused(harness: BrowserHarness, site: Site, sandbox: str) -> None:
-    harness.browser._sandbox = choose(sandbox)  # type: ignore[arg-type]
+async def test_without_a_sandbox_it_is_refused(harness: BrowserHarness, site: Site) -> None:
+    harness.confine("none")
     row = await harness.browse(f"web navigate {site.url()}")
     assert (row.status, row.error and row.error.code, site.hits) == ("failed", "no_browser", [])
     assert "bubblewrap" in str(row.error)
+
+
+FLOW = """\
+name: One page
+allowed_domains: ["127.0.0.1:{port}"]
+steps:
+  - id: first
+    command: web navigate {site}/a
+  - id: both
+    parallel: all
+    branches:
+      look:
+        - {{id: there, command: web navigate {site}/b}}
+      other:
+        - {{id: aside, command: cli echo done}}
+  - {{id: after, command: web extract h1}}
+  - id: each
+    for_each: [c, d]
+    steps:
+      - {{id: before, command: web extract h1}}
+      - {{id: go, command: 'web navigate {site}/${{item}}'}}
+  - {{id: last, command: web extract h1}}
+"""
+
+
+async def test_the_page_stays_where_branches_and_items_left_it(harness: BrowserHarness, site: Site) -> None:
+    site.pages |= {f"/{name}": f"<h1>{name}</h1>" for name in "abcd"}
+    harness.allow({**LOOPBACK, "tools": {"allow": ["*"]}, "commands": {"allow": ["*"]}})
+    harness.pipeline = parse(FLOW.format(site=site.url("").rstrip("/"), port=site.port), "web.yml")
+    row = await harness.do()
+    assert row.status == "completed", row.error
+    outputs = await harness.outputs(row.id)
+    assert [outputs[step] for step in ("after", "before[0]", "before[1]", "last")] == ["b", "b", "c", "d"]
+    assert [site.hits.count(f"GET /{name}") for name in "abcd"] == [1, 1, 1, 1]  # it was never opened again

@@ -237,8 +237,8 @@ def definition(step: Step) -> dict[str, Any]:
 
 def file_names(step: Step) -> list[str]:
     """The names of the files that a step produces."""
-    download = [step.action.download] if isinstance(step.action, Http) and step.action.download else []
-    return [*step.files, *download]
+    download = step.action.download if isinstance(step.action, Http | Web) else ""
+    return [*step.files, *([download] if download else [])]
 
 
 def only_reads(step: Step, *, confined: bool) -> bool:

@@ -164,6 +164,11 @@ class Web(msgspec.Struct, frozen=True, tag="web"):
         """Whether it clicks on something, which may change the world."""
         return self.command == "click" or (self.command == "download" and "selector" in self.arguments)
 
+    @property
+    def download(self) -> str:
+        """The name of the file that it stores; empty if it stores none."""
+        return str(self.arguments.get("download", ""))
+
 
 DEFAULT_MODEL = "default"
 """The name that refers to the run's model."""

@@ -1,7 +1,8 @@
-"""A Chromium in bubblewrap, driven by Playwright over a pipe.
+"""A Chromium in a sandbox, driven by Playwright over a pipe.
 
-Its network namespace contains nothing but our proxy, so neither a page nor the browser itself reaches anything else: no
-name is looked up, and there is no UDP.
+In bubblewrap, its network namespace contains nothing but our proxy. Under Landlock, it makes no socket itself: each that it
+gets is a connection to our proxy. So in both, neither a page nor the browser itself reaches anything else: no name is
+looked up, and there is no UDP.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ _FLAGS = (
         "--no-first-run",
         "--no-default-browser-check",
     ),
-    # Everything runs in our sandbox, which forbids what Chromium's own needs.
-    *("--no-sandbox", "--no-zygote"),
+    # Everything runs in our sandbox, which forbids what Chromium's own needs. Its process for graphics would try anyway.
+    *("--no-sandbox", "--no-zygote", "--in-process-gpu"),
     *(f"--proxy-server={_PROXY}", "--proxy-bypass-list=<-loopback>", "--disable-quic", "--dns-prefetch-disable"),
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     *(
@@ -74,7 +75,11 @@ _POLICY = {
     "AutofillCreditCardEnabled": False,
     "PasswordManagerEnabled": False,
 }
+_STATE = {"ssl": {"ech_enabled": False}, "dns_over_https": {"mode": "off"}}
+"""What our proxy needs of this policy, as settings of the profile: under Landlock there is only the administrator's."""
 _POLICY_PLACES = ("/etc/chromium/policies/managed/cuebook.json", "/etc/opt/chrome/policies/managed/cuebook.json")
+_POLICIES = ("/etc/chromium/policies", "/etc/opt/chrome/policies")
+"""The administrator's, which apply under Landlock."""
 _READABLE = ("/etc/fonts", "/etc/chromium.d", "/opt/google/chrome", "/opt/chromium")
 _TO_START = 30.0
 _SAID = 2_000
@@ -107,16 +112,16 @@ def problem(sandbox: Sandbox, environ: Mapping[str, str]) -> NoBrowser | None:
             fix=f"Install it, as in `apt install chromium`, or set {PROGRAM}=/path/to/chromium.",
         )
     if sandbox.problem:
-        return NoBrowser(f"Web steps run Chromium in a sandbox. {sandbox.problem}", fix=_WRAP)
-    if sandbox.name != "bubblewrap":
-        used = (
-            "the sandbox is switched off" if sandbox.name == "none" else "Landlock does not allow what Chromium needs"
-        )
-        return NoBrowser(f"Web steps run Chromium in bubblewrap only, and {used}.", fix=_WRAP)
+        return NoBrowser(f"Web steps run Chromium in a sandbox. {sandbox.problem}", fix=_CONFINE)
+    if sandbox.name == "none":
+        return NoBrowser("Web steps run Chromium in a sandbox only, and the sandbox is switched off.", fix=_CONFINE)
     return None
 
 
-_WRAP = 'Install bubblewrap, as in `apt install bubblewrap`, and leave `sandbox` at "auto"; `cuebook doctor` shows what works.'
+_CONFINE = (
+    'Leave `sandbox` at "auto", and install bubblewrap, as in `apt install bubblewrap`, or use a kernel with Landlock;'
+    " `cuebook doctor` shows what works."
+)
 
 
 class Chromium:
@@ -125,7 +130,8 @@ class Chromium:
     def __init__(self, browser: Browser, process: Confined, folder: str) -> None:
         self.browser = browser
         self._process = process
-        self._folder = folder
+        self.folder = folder
+        """Everything that it can write to. Whatever is there may be a link."""
         self.downloads = os.path.join(folder, "downloads")
 
     @property
@@ -139,7 +145,7 @@ class Chromium:
         with suppress(Exception):
             async with asyncio.timeout(5):
                 await self.browser.close()
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
 
 
 async def start(
@@ -148,7 +154,7 @@ async def start(
     """Starts a browser that can reach these hosts and no others. Raises `CuebookError`."""
     folder = tempfile.mkdtemp(prefix="cuebook-browser-", dir="/tmp")  # the path of a socket has at most 107 bytes
     try:
-        process = await sandbox.spawn(_confinement(folder, hosts, environ, limits))
+        process = await sandbox.spawn(_confinement(folder, hosts, environ, limits, places=sandbox.name == "bubblewrap"))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -167,10 +173,14 @@ async def start(
     return Chromium(browser, process, folder)
 
 
-def _confinement(folder: str, hosts: tuple[str, ...], environ: Mapping[str, str], limits: Limits) -> Confinement:
+def _confinement(
+    folder: str, hosts: tuple[str, ...], environ: Mapping[str, str], limits: Limits, *, places: bool
+) -> Confinement:
+    """`places` says whether the sandbox can give it files of its own."""
     home = os.path.join(folder, "home")
     for name in ("home", "profile", "downloads"):
         os.mkdir(os.path.join(folder, name), 0o700)
+    Path(folder, "profile", "Local State").write_text(json.dumps(_STATE))
     # Its pipe for commands has the descriptors 3 and 4, and a confined process has no others than the standard ones.
     piped = ("/bin/sh", "-c", 'exec "$@" 3<&0 4>&1 1>&2 </dev/null', "sh")
     policy = json.dumps({**_POLICY, **_certificates(environ)})
@@ -185,8 +195,10 @@ def _confinement(folder: str, hosts: tuple[str, ...], environ: Mapping[str, str]
             "DBUS_SESSION_BUS_ADDRESS": "disabled:",
         },
         writable=(folder,),
-        readable=(program(environ), *_READABLE),
-        placed=dict.fromkeys(_POLICY_PLACES, policy),
+        readable=(program(environ), *_READABLE, *(() if places else _POLICIES)),
+        placed=dict.fromkeys(_POLICY_PLACES, policy) if places else {},
+        reads_only=True,
+        idle_sockets=True,
         network=hosts,
         limits=limits,
     )

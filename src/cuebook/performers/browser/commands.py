@@ -5,24 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import tempfile
 from collections.abc import Awaitable, Callable, Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from playwright.async_api import Error, Locator
+from playwright.async_api import Download, Error, Locator
 
 from cuebook.kernel.browser_trail import is_click
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Browse
+from cuebook.kernel.files import FileRef
 from cuebook.kernel.outcomes import Page
 from cuebook.kernel.ports import Action, Call
 from cuebook.performers.browser import evidence
 from cuebook.performers.browser.failures import HostRefused, NoElement, NotDownloaded, Refused, Unreachable
 from cuebook.performers.browser.session import Session
-from cuebook.performers.files.paths import write_inside
+from cuebook.performers.files import spool
+from cuebook.performers.files.paths import open_inside, write_inside
 
-MOST_DOWNLOADED = 100 << 20
+MOST_DOWNLOADED = 1 << 30
 MOST_ITEMS = 10_000
 _SHOWING = ("navigate", "click", "snapshot", "download")
 """The commands that show or change the page, so that its elements and a picture are kept."""
@@ -40,7 +42,8 @@ async def performed(
     """Performs a command, and returns the page after it. `acting` gets an entry before anything is clicked."""
     session.page.set_default_timeout(max(call.limits.seconds * 1000 - 300, 200))
     command = _COMMANDS[effect.action]
-    result = await command(_Doing(session, effect, secrets, call, workspace, acting))
+    doing = _Doing(session, effect, secrets, call, workspace, acting)
+    result = await command(doing)
     _check_place(session)
     page = session.page
     text = await evidence.text(page) if result is None else result
@@ -65,6 +68,7 @@ async def performed(
         opened=session.opened,
         truncated=cut,
         size=len(raw) if cut else 0,
+        files=tuple(doing.files),
         **kept,
     )
 
@@ -85,6 +89,8 @@ class _Doing:
         self.secrets, self._acting = secrets, acting
         self.given = effect.arguments
         self.page = session.page
+        self.files: list[FileRef] = []
+        """The files that it has stored."""
 
     @property
     def selector(self) -> str:
@@ -192,10 +198,12 @@ async def _snapshot(doing: _Doing) -> None:
 
 
 async def _download(doing: _Doing) -> str:
-    refused = doing.call.permits(Action("file", f"write:{doing.given['to']}"))
+    to = doing.given.get("to")
+    refused = doing.call.permits(Action("file", f"write:{to}")) if to is not None else None
     if refused is not None:
         raise Refused(refused.code, refused.message, refused.fix)
     locator = await doing.found() if "selector" in doing.given else None
+    doing.session.downloading = True
     try:
         async with doing.page.expect_download() as info:
             if locator is not None:
@@ -203,18 +211,63 @@ async def _download(doing: _Doing) -> str:
                 await locator.click(no_wait_after=True)
             else:
                 await _open_download(doing)
-        path = await (await info.value).path()
+        download = await info.value
+        path = await _finished(doing.session, download)
     except Error as error:
         _check_place(doing.session, str(doing.given.get("url", "")))
         raise NotDownloaded(error) from None
-    size = (await asyncio.to_thread(os.stat, path)).st_size
-    if size > MOST_DOWNLOADED:
-        raise Refused("too_large", f"The file has {size:,} bytes; at most {MOST_DOWNLOADED:,} can be downloaded.")
-    data = await asyncio.to_thread(Path(path).read_bytes)
-    os.unlink(path)
-    to = str(doing.given["to"])
-    await asyncio.to_thread(write_inside, doing.workspace, to, data, parents=True)
-    return json.dumps({"file": to, "bytes": size, "sha256": sha256(data).hexdigest()})
+    file = await _stored(doing, path, download.suggested_filename)
+    more = {}
+    if to is not None:
+        await _written(doing, file, str(to))
+        more["file"] = str(to)
+    return json.dumps({"filename": file.filename, **more, "bytes": file.size, "sha256": file.digest})
+
+
+async def _finished(session: Session, download: Download) -> str:
+    """The path of the file, once all of it is there."""
+    ending = asyncio.ensure_future(download.path())
+    try:
+        while not ending.done():
+            await asyncio.wait({ending}, timeout=0.25)
+            if await asyncio.to_thread(_size_of, session.chromium.downloads) > MOST_DOWNLOADED:
+                raise Refused("too_large", f"The file has more than {MOST_DOWNLOADED:,} bytes.", "Make it smaller.")
+        return str(await ending)
+    finally:
+        if not ending.done():
+            ending.cancel()
+            await download.cancel()
+
+
+def _size_of(folder: str) -> int:
+    size = 0
+    for entry in os.scandir(folder):
+        try:
+            size += entry.stat(follow_symlinks=False).st_size
+        except FileNotFoundError:  # it was renamed meanwhile
+            continue
+    return size
+
+
+async def _stored(doing: _Doing, path: str, suggested: str) -> FileRef:
+    """Puts a downloaded file into the store, unless it contains a secret."""
+    folder, name = doing.session.chromium.folder, str(doing.given.get("download") or "download")
+    filename = "".join(one for one in os.path.basename(suggested) if one.isprintable())[:200] or name
+    try:
+        descriptor = open_inside(Path(folder), str(Path(path).relative_to(folder)), os.O_RDONLY)
+        file = await spool.kept(doing.call.files, name, descriptor, filename)
+    finally:
+        os.unlink(path)
+    doing.files.append(file)
+    return file
+
+
+async def _written(doing: _Doing, file: FileRef, to: str) -> None:
+    """Writes a stored file to the workspace: what was searched for secrets, not what the browser may have changed since."""
+    with tempfile.TemporaryFile(prefix="cuebook-file-") as copy:
+        await spool.written(doing.call.files, file, os.dup(copy.fileno()))
+        copy.seek(0)
+        await asyncio.to_thread(write_inside, doing.workspace, to, copy, parents=True)
 
 
 async def _open_download(doing: _Doing) -> None:

@@ -10,6 +10,20 @@ from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.outcomes import UNANSWERED, Failed
 from cuebook.performers.browser.session import MOST_PAGES, Session, TooManyPages
 
+_TLS = {
+    "ERR_CERT_AUTHORITY_INVALID": "the authority of its certificate is not trusted",
+    "ERR_CERT_COMMON_NAME_INVALID": "its certificate is for another name",
+    "ERR_CERT_DATE_INVALID": "its certificate has expired, or is not valid yet",
+    "ERR_CERT_REVOKED": "its certificate was revoked",
+    "ERR_CERT_": "its certificate is not valid",
+    "ERR_SSL_": "no secure connection could be established",
+}
+"""What the browser's errors mean, the more general ones last."""
+_TLS_FIX = (
+    "Check its certificate. For an authority of your own, name the file with its certificate in SSL_CERT_FILE; under"
+    " Landlock, add it to Chromium's policy CACertificates instead."
+)
+
 
 class Refused(Exception):
     """The command failed for a known reason."""
@@ -48,7 +62,10 @@ class HostRefused(Refused):
 class Unreachable(Refused):
     def __init__(self, url: str, error: Exception | None) -> None:
         said = _first(str(getattr(error, "message", ""))) if error is not None else "the browser shows an error"
-        if "Timeout" in said:
+        flaw = next((words for code, words in _TLS.items() if code in said), "")
+        if flaw:
+            super().__init__("tls", f"{url} could not be opened: {flaw}.", _TLS_FIX)
+        elif "Timeout" in said:
             super().__init__("timeout", f"{url} did not load in time.", "Raise timeout_ms, or check the page.")
         else:
             super().__init__("unreachable", f"{url} could not be opened: {said}.", "Check the URL.")

@@ -158,6 +158,8 @@ class BrowserPerformer:
                 f"{one.selector}: {one.form.replace('{}', f'[secret {one.secret}]') if one.secret else one.value}"
                 for one in effect.fills
             )
+        if effect.action == "download":
+            made["download"] = f"to the file {effect.arguments.get('download', 'download')} of this run"
         if "to" in effect.arguments:
             made["saved as"] = str(effect.arguments["to"])
         made["network"] = f"only {', '.join(description.bound['network'])}"

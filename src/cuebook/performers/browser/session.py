@@ -16,7 +16,7 @@ from cuebook.kernel.effects import Browse
 from cuebook.performers.browser.chromium import Chromium
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Dialog, Frame, Page, Request, Response
+    from playwright.async_api import BrowserContext, Dialog, Download, Frame, Page, Request, Response
 
 Start = Callable[[tuple[str, ...]], Awaitable[Chromium]]
 
@@ -53,6 +53,8 @@ class Session:
         self._pages = 0
         self._navigating = 0
         self._requests: set[Request] = set()
+        self.downloading = False
+        """Whether the command wants a file."""
         self.asked: set[str] = set()
         """The hosts that the page asked for, not the browser on its own account."""
 
@@ -71,8 +73,9 @@ class Session:
         return [] if self._chromium is None else self._chromium.refused
 
     @property
-    def downloads(self) -> str:
-        return "" if self._chromium is None else self._chromium.downloads
+    def chromium(self) -> Chromium:
+        assert self._chromium is not None
+        return self._chromium
 
     async def reach(self, effect: Browse, hosts: tuple[str, ...], secrets: Mapping[str, str] | None) -> None:
         """Opens the page of a command as its trail says, unless it is open already. Without secrets, the fields for them
@@ -108,8 +111,10 @@ class Session:
         try:
             async with asyncio.timeout(_TO_ANSWER):
                 await self._page.evaluate("0")
-        except Exception:
+        except TimeoutError:
             return False
+        except Exception:  # an error page of the browser runs no scripts
+            return self._is_alive
         return True
 
     def moved(self, trail: Trail) -> None:
@@ -127,6 +132,7 @@ class Session:
         """Forgets what earlier commands remarked."""
         self.remarks, self.opened, self.status, self._pages = {}, False, None, 0
         self.asked.clear()
+        self.downloading = False
 
     async def settle(self) -> None:
         """Waits until a navigation that has begun is over."""
@@ -189,6 +195,7 @@ class Session:
         self._page = await self._context.new_page()
         self._context.on("page", self._another)
         self._page.on("dialog", self._dialog)
+        self._page.on("download", self._download)
         self._page.on("request", self._request)
         self._page.on("framenavigated", self._navigated)
         self._page.on("response", self._response)
@@ -207,6 +214,14 @@ class Session:
     def _dialog(self, dialog: Dialog) -> None:
         self.remarks["dialog_closed"] = f"The page asked in a dialog, which was dismissed: {dialog.message[:200]}"
         _aside(dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())
+
+    def _download(self, download: Download) -> None:
+        if not self.downloading:
+            self.remarks["download_cancelled"] = (
+                f"The page offered a file, which was not saved: {download.suggested_filename[:200]}."
+                " Use `web download` to keep it."
+            )
+            _aside(download.cancel())
 
     def _request(self, request: Request) -> None:
         with suppress(Exception):

@@ -9,12 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import stat
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
 from cuebook.kernel.engine.descriptors import NoDescriptors, lacks_descriptors
 from cuebook.kernel.errors import BadInput, NotFound
@@ -124,8 +125,8 @@ def read_named_inside(root: Path, given: str, limit: int) -> tuple[bytes, str]:
         return data, "/".join(walk.names)
 
 
-def write_inside(root: Path, given: str, data: bytes, *, parents: bool = False) -> None:
-    """Writes the file atomically, and keeps the mode of an existing file.
+def write_inside(root: Path, given: str, data: bytes | IO[bytes], *, parents: bool = False) -> None:
+    """Writes the file atomically, and keeps the mode of an existing file. `data` is its content, or a file to copy.
 
     The last name must not be a link; a link swapped in while writing is replaced, never followed. With `parents`,
     missing folders are created.
@@ -138,7 +139,10 @@ def write_inside(root: Path, given: str, data: bytes, *, parents: bool = False) 
         fd = os.open(temporary, flags, 0o666, dir_fd=walk.folder)
         try:
             with os.fdopen(fd, "wb") as file:
-                file.write(data)
+                if isinstance(data, bytes):
+                    file.write(data)
+                else:
+                    shutil.copyfileobj(data, file)
                 file.flush()
                 if mode is not None:
                     os.fchmod(fd, mode)

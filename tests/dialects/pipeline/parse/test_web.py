@@ -48,7 +48,8 @@ def test_words_and_with_make_the_same_command() -> None:
         ("web wait a", "    with: {state: gone}\n", "SCHEMA"),
         ("web extract a", "    with: {al: true}\n", "SCHEMA"),
         ("web extract a", "    with: {all: true, fields: {x: y}}\n", "BAD_COMMAND"),
-        ("web download https://example.com/x", "", "BAD_COMMAND"),
+        ("web download", "", "BAD_COMMAND"),
+        ("web download https://example.com/x", "    with: {download: a b}\n", "BAD_FILE"),
         ("web download https://example.com/x ../x", "", "BAD_FOLDER"),
         ("web download https://example.com/x x", "    with: {selector: a}\n", "BAD_COMMAND"),
         ("web select a secret:env:TOKEN", "", "SECRET_MISPLACED"),
@@ -84,3 +85,21 @@ def test_a_missing_browser_is_an_error_that_says_how_to_get_one() -> None:
     assert (found.code, found.line, found.fix) == ("NO_DRIVER", 4, "Install it.")
     assert "Web steps need Chromium." in found.message
     assert not [one for one in check(document("cli true"), "p.yml", Without()) if one.code == "NO_DRIVER"]
+
+
+@pytest.mark.parametrize(
+    ("around", "line", "words"),
+    [
+        ("    parallel: all\n    branches:\n      x:\n        - {STEP}\n      y:\n        - {STEP}\n", 9, "same time"),
+        ("    for_each: [1, 2]\n    concurrency: 2\n    steps:\n      - {STEP}\n", 7, "2 items at the same time"),
+        ("    for_each: [1, 2]\n    steps:\n      - {STEP}\n", 0, ""),
+        ("    parallel: any\n    branches:\n      x: [{STEP}]\n      y: [{id: o, command: cli true}]\n", 0, ""),
+    ],
+)
+def test_the_one_page_is_not_used_at_the_same_time(around: str, line: int, words: str) -> None:
+    text, count = "name: P\nsteps:\n  - id: flow\n" + around, 0
+    while "{STEP}" in text:
+        text, count = text.replace("{STEP}", f"{{id: s{count}, command: web extract h1}}", 1), count + 1
+    found = [one for one in check(text, "p.yml") if one.severity == "error"]
+    assert [(one.line, one.code) for one in found] == ([(line, "BAD_STRUCTURE")] if line else [])
+    assert all(words in one.message and "has one page" in one.message for one in found)

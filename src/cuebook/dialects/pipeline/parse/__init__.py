@@ -95,6 +95,10 @@ class _Reading:
             finally_=lists["finally"],
             beyond=tuple(section for section in SECTIONS if section in fields),
         )
+        if any(place.namespace == "web" for place in self._places.values()):
+            from cuebook.dialects.pipeline.parse.web import check_one_at_a_time  # most pipelines have no browser steps
+
+            check_one_at_a_time(shape, pipeline)
         errors, warnings = in_order(shape.problems), in_order(shape.warnings)
         more: dict[str, Any] = {"used": frozenset(self._used), "lines": dict(root.lines), "places": self._places}
         if errors:

@@ -13,6 +13,8 @@ from cuebook.formats.values import Value
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 MOST = 50
 """The maximum number of files that a step produces or takes, and of parts of a form."""
+DOWNLOAD = "download"
+"""The name of a file that the browser downloads, unless the step gives it another."""
 PARTS = ("name", "size", "digest")
 """The parts of a file that text can refer to."""
 CODE = "BAD_FILE"
@@ -25,7 +27,10 @@ def named(value: Value) -> tuple[str, ...]:
     files, more = value.fields.get("files"), value.fields.get("with")
     found = list(files.fields) if files is not None else []
     download = more.fields.get("download") if more is not None else None
-    return (*found, *([download.text] if download is not None and download.kind == "str" else ()))
+    if download is not None and download.kind == "str":
+        return (*found, download.text.strip())
+    words = value.fields["command"].text.lower().split()[:2] if "command" in value.fields else []
+    return (*found, DOWNLOAD) if words == ["web", "download"] else tuple(found)
 
 
 def produced(scope: Any, value: Value, at: str) -> dict[str, Words]:

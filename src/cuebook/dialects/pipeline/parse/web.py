@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
-from cuebook.dialects.pipeline.model import Secret, Web, WebCommand, Words
-from cuebook.dialects.pipeline.parse import commands
+from cuebook.dialects.pipeline.model import Parallel, Pipeline, Secret, Step, Web, WebCommand, Words
+from cuebook.dialects.pipeline.parse import commands, files
 from cuebook.dialects.pipeline.parse.references import Scope
+from cuebook.formats.shape import Shape
 from cuebook.formats.values import Value
 
 KNOWN: tuple[str, ...] = get_args(WebCommand)
@@ -25,9 +26,13 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "download": ("url", "to"),
 }
 """What the words after each command are, in order."""
-_MORE: dict[str, tuple[str, ...]] = {"wait": ("state", "text"), "extract": ("all", "fields"), "download": ("selector",)}
+_MORE: dict[str, tuple[str, ...]] = {
+    "wait": ("state", "text"),
+    "extract": ("all", "fields"),
+    "download": ("selector", "download"),
+}
 """What else `with` can contain."""
-_OPTIONAL = ("attribute", "state", "text", "all", "fields")
+_OPTIONAL = ("attribute", "state", "text", "all", "fields", "to")
 _EXAMPLES = {
     "navigate": "web navigate https://example.com",
     "click": "web click '#save'",
@@ -35,7 +40,7 @@ _EXAMPLES = {
     "select": "web select '#country' CH",
     "wait": "web wait '.done'",
     "extract": "web extract h1",
-    "download": "web download https://example.com/report.csv report.csv",
+    "download": "web download https://example.com/report.csv",
 }
 
 
@@ -62,6 +67,8 @@ def web(scope: Scope, command: commands.Written) -> Web | None:
     for name, value in fields.items():
         _take_field(scope, arguments, name, value, f"{at.removesuffix('.command')}.with.{name}")
     _check_complete(scope, first, arguments, fields, command)
+    if first == "download":
+        arguments.setdefault("download", files.DOWNLOAD)
     return Web(first, arguments)  # type: ignore[arg-type]
 
 
@@ -83,6 +90,8 @@ def _take_field(scope: Scope, arguments: dict[str, Any], name: str, value: Value
             if value.kind != "bool":
                 shape.wrong(value.line, f"{at} must be true or false.", "Write true, or remove it.")
             arguments[name] = value.plain is True
+        case "download":
+            arguments[name] = files.download(scope, value, at)
         case "state":
             arguments[name] = shape.choice(value, at, STATES)
         case "fields":
@@ -102,7 +111,7 @@ def _check_complete(
         if "url" in arguments:
             fix = "Remove one of them: a URL is opened, a selector is clicked."
             shape.wrong(line, f"{at} has a URL and a selector.", fix, commands.CODE)
-        missing = [] if "to" in arguments else ["to"]
+        missing = []
     else:
         missing = [name for name in _WORDS[command] if name not in _OPTIONAL and name not in arguments]
     if missing:
@@ -127,3 +136,34 @@ def _file_flaw(path: str) -> str:
     if path.startswith(("/", "\\", "~")) or ".." in re.split(r"[/\\]", path):
         return f"'{path[:60]}' is not below the workspace"
     return f"'{path[:60]}' is a folder" if path.endswith("/") else ""
+
+
+def check_one_at_a_time(shape: Shape, pipeline: Pipeline) -> None:
+    """Reports steps that would use the one page of the run at the same time."""
+    fix = "Do it one after the other, or run a playbook there (`playbook:`): each child run has a page of its own."
+    for step in pipeline.every:
+        if isinstance(step.action, Parallel):
+            users = [one for lane in step.action.lanes if (one := _first(lane.steps)) is not None]
+            if len(users) > 1:
+                message = (
+                    f"The steps '{users[0].id}' and '{users[1].id}' would use the browser at the same time,"
+                    " but a run has one page."
+                )
+                shape.wrong(users[1].line, message, fix, "BAD_STRUCTURE")
+        if step.each is not None and step.each.concurrency > 1:
+            user = _first((step,))
+            if user is not None:
+                message = (
+                    f"The step '{user.id}' would use the browser for {step.each.concurrency} items at the same time,"
+                    " but a run has one page."
+                )
+                shape.wrong(user.line, message, f"Remove concurrency. {fix}", "BAD_STRUCTURE")
+
+
+def _first(steps: Iterable[Step]) -> Step | None:
+    """The first step that uses the browser, among these and those inside them."""
+    for step in steps:
+        found = step if isinstance(step.action, Web) else _first(step.inner)
+        if found is not None:
+            return found
+    return None

@@ -63,7 +63,13 @@ def read(step: Step, outcome: AnyOutcome) -> Result:
             result.html = "html" in _header(outcome, "content-type")
             return result.failing(_refused(outcome)) if outcome.status >= 400 and not _names_status(step) else result
         case Page():
-            facts = Facts(is_text, outcome.truncated, size=outcome.size, status=outcome.status)
+            facts = Facts(
+                is_text,
+                outcome.truncated,
+                size=outcome.size,
+                status=outcome.status,
+                files={one.name: one for one in outcome.files},
+            )
             result = Result(outcome.text, facts)
             result.page = outcome
             failing = (outcome.status or 0) >= 400 and not _names_status(step)

@@ -132,6 +132,9 @@ class Progress:
         self._counted = len(outline.steps) if counted is None else counted
         self._args = dict(scope.args)
         self._since = 0
+        self._around: Progress | None = None
+        """The progress of the list around a branch, and where the page of the run was when it began."""
+        self._opened_at = scope.trail
 
     @classmethod
     def whole(cls, pipeline: Pipeline, inputs: Mapping[str, Any], given: Given | None = None) -> Progress:
@@ -145,7 +148,14 @@ class Progress:
 
     def branch(self, outline: Outline, suffix: str = "", **locals: Any) -> Progress:
         """The progress of a list inside the current step."""
-        return Progress(outline, self.outlines, self.scope.inside(**locals), self.given, f"{self.suffix}{suffix}")
+        made = Progress(outline, self.outlines, self.scope.inside(**locals), self.given, f"{self.suffix}{suffix}")
+        made._opened_at, made._around = self.scope.trail, self
+        return made
+
+    def leave(self) -> None:
+        """Ends a branch: the page of the run stays where it is, if the branch has used it. Only one branch does."""
+        if self._around is not None and self.scope.trail != self._opened_at:
+            self._around.scope.trail = self.scope.trail
 
     def keep(self, step: Step, result: Result) -> None:
         """Keeps the result of a step, and drops results that no later step refers to."""

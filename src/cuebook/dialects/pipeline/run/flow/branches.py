@@ -60,7 +60,9 @@ def _lane(line: Progress, step: Step, lane: Lane, sequence: Sequenced) -> Callab
             inner.restore(state)
         try:
             yield from sequence(inner)
+            inner.leave()
         except EffectFailed as error:
+            inner.leave()
             if error.failed.code in ENDING:
                 raise
             details = {**error.failed.details, "seq": error.seq}

@@ -115,7 +115,10 @@ class _Body:
             line = self._line.branch(self._outline, f"[{key}]", **_locals(self._loop, item, number, key))
             if state is not None:
                 line.restore(state)
-            result = yield from self._item(line, begun=state is not None)
+            try:
+                result = yield from self._item(line, begun=state is not None)
+            finally:
+                line.leave()
             if result.failed is not None and self._stops:
                 label = f"{self._step.id}{line.suffix}"
                 where = {"step": label, "visit": 1, **result.failed.details, "seq": result.seq}
