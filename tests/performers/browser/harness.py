@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from playwright.async_api import Playwright
+
 from cuebook.dialects.pipeline.parse import parse
 from cuebook.gate.sandbox import choose
 from cuebook.kernel.effects import Browse, Effect
@@ -31,15 +33,18 @@ class BrowserHarness(PipelineHarness):
         folder: Path,
         policy: Mapping[str, Any] | None = None,
         environ: Mapping[str, str] | None = None,
+        playwright: Playwright | None = None,
         **more: Any,
     ) -> None:
         self._environ = dict(environ or {})
+        self._playwright = playwright
         super().__init__(folder, LOOPBACK if policy is None else policy, environ=environ, **more)
 
     def _more_performers(self) -> dict[type[Effect], Any]:
         self.browser = BrowserPerformer(
             self.sandbox, lambda: self.workspace, self.folder / "browsers", self._environ, private=self._private
         )
+        self.browser._playwright = self._playwright
         return {Browse: self.browser}
 
     def confine(self, sandbox: str) -> None:
@@ -62,6 +67,13 @@ class BrowserHarness(PipelineHarness):
     async def warnings(self, run: str) -> dict[str, str]:
         return {one.code: one.message for one in await self.events(run, Warned)}
 
-    async def close(self) -> None:
+    async def restart(self) -> None:
+        """Ends the browsers, as a new process would find them."""
+        if self._playwright is not None:
+            self.browser._playwright = None  # it belongs to all tests
         await self.browser.close()
+        self.browser._playwright = self._playwright
+
+    async def close(self) -> None:
+        await self.restart()
         await super().close()

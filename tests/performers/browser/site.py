@@ -86,7 +86,11 @@ class Site:
         self.bodies.append(body)
         time.sleep(self.slow.get(f"POST {path}", 0.0))
         if self.echoes:
-            page = f"<p id=echo>You said <b>{given.get('password', '')}</b></p>".encode()
+            said = given.get("password", "")
+            page = (
+                f"<title>{said}</title><style>u::after {{ content: attr(data-said) }}</style>"
+                f"<p id=echo>You said <b>{said}</b> <u data-said='{said}'>x</u> <input placeholder='{said}'></p>"
+            ).encode()
             _answer(request, 200, page, [("Content-Type", "text/html")])
         else:
             _answer(request, 303, b"", [("Location", "/orders"), ("Set-Cookie", "session=1; Path=/")])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,13 @@ from cuebook.dialects.pipeline.parse import parse
 from tests.gate.harness import bytes_below
 from tests.performers.browser.harness import LOOPBACK, BrowserHarness
 from tests.performers.browser.site import Site
+from tests.support.sampling import THOROUGH
 
-pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("bubblewrap")]
+pytestmark = [
+    pytest.mark.needs("chromium"),
+    pytest.mark.needs("bubblewrap"),
+    pytest.mark.asyncio(loop_scope="session"),
+]
 
 SECRET = "open-sesame-4711"
 ASKING = {**LOOPBACK, "tools": {"ask": ["browser:click"], "allow": ["browser:*"]}}
@@ -35,13 +42,13 @@ async def test_an_approval_is_for_the_page_that_was_shown(harness: BrowserHarnes
     assert "[input text user = Ada]" in preview["the page now"]
     assert preview["filled in"] == "#user: Ada\n#password: [secret env:PASSWORD]"
     # Another process goes on after the approval. It opens the page again, which has changed meanwhile.
-    await harness.browser.close()
+    await harness.restart()
     site.pages["/login"] = site.pages["/login"].replace("<h1>Sign in</h1>", "<h1>Transfer everything</h1>")
     row = await harness.decide(row.id, "approve")
     assert (row.status, site.posted) == ("awaiting_approval", [])
     wait = await harness.wait(row.id)
     assert "Transfer everything" in wait.details["preview"]["the page now"]
-    await harness.browser.close()  # and once more, without a change
+    await harness.restart()  # and once more, without a change
     row = await harness.decide(row.id, "approve")
     assert row.status == "completed", row.error
     assert site.posted == [{"user": "Ada", "password": SECRET, "role": "a"}]
@@ -63,9 +70,10 @@ async def test_a_secret_is_in_no_record_and_on_no_picture(harness: BrowserHarnes
     assert SECRET.encode() not in bytes_below(harness.folder)
     assert SECRET not in (await harness.outputs(row.id))["s4"]
     snapshot, clicked = [page for page in await harness.pages(row.id) if page.picture is not None][1:]
-    for page, box in ((snapshot, "#password"), (clicked, "b")):
+    assert SECRET not in clicked.title
+    for page, box in ((snapshot, "#password"), (clicked, "b"), (clicked, "u"), (clicked, "input")):
         assert page.picture is not None
-        assert await _is_black(harness, row.id, str(page.picture.data), box, site), page.url
+        assert await _is_black(harness, row.id, str(page.picture.data), box, site), (page.url, box)
 
 
 async def _is_black(harness: BrowserHarness, run: str, picture: str, selector: str, site: Site) -> bool:
@@ -74,7 +82,9 @@ async def _is_black(harness: BrowserHarness, run: str, picture: str, selector: s
     if selector == "#password":
         await page.goto(site.url("/login"))
     else:
-        await page.set_content(f"<p id=echo>You said <b>{SECRET}</b></p>")
+        await page.evaluate(
+            f"fetch('/login', {{method: 'POST', body: 'password={SECRET}'}}).then(a => a.text()).then(t => document.documentElement.innerHTML = t)"
+        )
     box = await page.locator(selector).bounding_box()
     assert box is not None
     at = [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2]
@@ -98,7 +108,7 @@ steps:
 """
 
 
-@pytest.mark.parametrize("decision", ["done", "repeat"])
+@pytest.mark.parametrize("decision", ["done", "repeat"] if THOROUGH else ["done"])
 async def test_a_click_under_way_at_a_crash_is_asked_about(
     harness: BrowserHarness, site: Site, tmp_path: Path, decision: str
 ) -> None:
@@ -150,9 +160,15 @@ async def test_a_restart_stays_signed_in(harness: BrowserHarness, site: Site) ->
         "web extract '#who'",
     )
     assert row.status == "awaiting_approval"
-    await harness.browser.close()
+    await harness.restart()
+    states = harness.folder / "browsers"
+    other = states / "other.json"
+    other.write_text("{}")
+    for path, days in ((states / f"{row.id}.json", 6), (other, 8)):
+        os.utime(path, (time.time() - days * 24 * 3600,) * 2)
     row = await harness.decide(row.id, "approve")
     assert row.status == "completed", row.error
+    assert not other.exists()
     assert (await harness.outputs(row.id))["s3"] == "Ada"
     assert len(site.posted) == 1
 

@@ -28,6 +28,9 @@ MOST_DOWNLOADED = 1 << 30
 MOST_ITEMS = 10_000
 _SHOWING = ("navigate", "click", "snapshot", "download")
 """The commands that show or change the page, so that its elements and a picture are kept."""
+_MOVES = 3
+"""How many times in a row a page may go on by itself while it is read."""
+_MOVING = ("context was destroyed", "page is navigating", "Frame was detached")
 _ON_ITS_OWN = (
     "() => { const one = document.createElement('a'); one.href = location.href; one.download = '';"
     " document.body.append(one); one.click(); one.remove(); }"
@@ -44,6 +47,18 @@ async def performed(
     command = _COMMANDS[effect.action]
     doing = _Doing(session, effect, secrets, call, workspace, acting)
     result = await command(doing)
+    for _ in range(_MOVES):
+        try:
+            return await _page_after(doing, result)
+        except Error as error:
+            if not any(words in error.message for words in _MOVING):
+                raise
+            await session.settle()  # the page went on by itself while it was read
+    return await _page_after(doing, result)
+
+
+async def _page_after(doing: _Doing, result: str | None) -> Page:
+    session, effect, call = doing.session, doing.effect, doing.call
     _check_place(session)
     page = session.page
     text = await evidence.text(page) if result is None else result

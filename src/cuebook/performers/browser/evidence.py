@@ -28,8 +28,10 @@ _TEXTS = """most => {
     for (const one of root.querySelectorAll('*')) {
       if (one.shadowRoot) roots.push(one.shadowRoot);
       const typed = 'value' in one && typeof one.value === 'string' ? one.value : '';
-      const text = typed || (one.textContent || '');
-      found.push(text.length > 4000 && one.children.length ? '' : text.slice(0, 20000));
+      const text = one.textContent || '';
+      const attributes = Array.from(one.attributes, each => each.value).join('\\n');
+      const own = text.length > 4000 && one.children.length ? '' : text.slice(0, 20000);
+      found.push([typed.slice(0, 20000), own, attributes.slice(0, 20000)].join('\\n'));
       if (found.length >= most) break;
     }
   }

@@ -262,8 +262,8 @@ class BrowserPerformer:
             if self._playwright is None:
                 from playwright.async_api import async_playwright
 
-                _prune(self._states)
                 self._playwright = await async_playwright().start()
+            _prune(self._states)
             limits = Limits(seconds=0, cpu_seconds=24 * 3600, memory=_MEMORY, processes=256, open_files=4096)
             return await chromium.start(self._playwright, self._sandbox, hosts, self._environ, limits)
 
