@@ -104,6 +104,7 @@ async def test_names_what_it_does_not_find(harness: BrowserHarness, site: Site) 
         "web fill '#no' x": "no_such_element",
         "web wait '.never'": "no_such_element",
         "web click 'b[['": "bad_element",
+        f"web download {site.url('/missing')}": "http_status",
     }
     steps = [
         f"id: e{n}\n    command: {one}\n    timeout_ms: 700\n    on_error: continue" for n, one in enumerate(failures)
@@ -113,15 +114,18 @@ async def test_names_what_it_does_not_find(harness: BrowserHarness, site: Site) 
     row = await harness.browse(
         f"web navigate {site.url('/two')}",
         *steps,
+        "id: back\n    command: web extract '#no'",
         f"id: lost\n    command: web navigate {site.url('/missing')}\n    on_error: continue",
         f"web navigate {nowhere}",
         head=f'allowed_domains: ["127.0.0.1:{gone.port}", "127.0.0.1:{site.port}"]\n',
     )
+    assert (await harness.outputs(row.id))["back"] == "c"  # where it was before the download failed
     assert [page.status for page in await harness.pages(row.id)][-2:] == [404, 502]  # 502 is the proxy's
     assert row.error is not None
     assert (row.error.code, "status 502" in row.error.message) == ("http_status", True)
-    found = [one.outcome.code for one in await harness.events(row.id, Performed) if isinstance(one.outcome, Failed)]
-    assert dict(zip(failures, found, strict=True)) == failures
+    failed = [one.outcome for one in await harness.events(row.id, Performed) if isinstance(one.outcome, Failed)]
+    assert dict(zip(failures, [one.code for one in failed], strict=True)) == failures
+    assert failed[-1].message == f"{site.url('/missing')} answered with status 404."
 
 
 async def test_a_page_that_hangs_fails_and_the_next_step_opens_it_again(harness: BrowserHarness, site: Site) -> None:

@@ -19,7 +19,14 @@ from cuebook.kernel.files import FileRef
 from cuebook.kernel.outcomes import Page
 from cuebook.kernel.ports import Action, Call
 from cuebook.performers.browser import evidence
-from cuebook.performers.browser.failures import HostRefused, NoElement, NotDownloaded, Refused, Unreachable
+from cuebook.performers.browser.failures import (
+    AnsweredWithError,
+    HostRefused,
+    NoElement,
+    NotDownloaded,
+    Refused,
+    Unreachable,
+)
 from cuebook.performers.browser.session import Session
 from cuebook.performers.files import spool
 from cuebook.performers.files.paths import open_inside, write_inside
@@ -204,7 +211,9 @@ async def _value(locator: Locator, attribute: Any) -> str:
     if attribute:
         return await locator.get_attribute(str(attribute)) or ""
     return str(
-        await locator.evaluate("one => 'value' in one && one.tagName !== 'LI' ? String(one.value) : one.innerText")
+        await locator.evaluate(
+            "one => ['INPUT', 'TEXTAREA', 'SELECT'].includes(one.tagName) ? String(one.value) : one.innerText ?? one.textContent"
+        )
     )
 
 
@@ -229,7 +238,10 @@ async def _download(doing: _Doing) -> str:
         download = await info.value
         path = await _finished(doing.session, download)
     except Error as error:
-        _check_place(doing.session, str(doing.given.get("url", "")))
+        url, status = str(doing.given.get("url", "")), doing.session.status or 0
+        _check_place(doing.session, url)
+        if status >= 400:
+            raise AnsweredWithError(url or doing.page.url, status) from None
         raise NotDownloaded(error) from None
     file = await _stored(doing, path, download.suggested_filename)
     more = {}
@@ -286,12 +298,15 @@ async def _written(doing: _Doing, file: FileRef, to: str) -> None:
 
 
 async def _open_download(doing: _Doing) -> None:
+    url = str(doing.given["url"])
     try:
-        await doing.page.goto(str(doing.given["url"]), wait_until="load")
+        response = await doing.page.goto(url, wait_until="load")
     except Error as error:
         if "Download is starting" not in error.message:
-            raise
+            raise Unreachable(url, error) from None
         return
+    if response is not None and response.status >= 400:
+        raise AnsweredWithError(url, response.status)
     await doing.page.evaluate(_ON_ITS_OWN)  # the server shows it as a page
 
 

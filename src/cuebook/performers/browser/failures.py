@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from cuebook.kernel.browser_trail import is_click
@@ -23,6 +24,16 @@ _TLS_FIX = (
     "Check its certificate. For an authority of your own, name the file with its certificate in SSL_CERT_FILE; under"
     " Landlock, add it to Chromium's policy CACertificates instead."
 )
+
+
+_CALLED = re.compile(r"^[A-Z]\w*\.\w+: ")
+"""How Playwright begins its messages: with the call that failed."""
+_NETWORK = {
+    "ERR_TUNNEL_CONNECTION_FAILED": "its name is unknown, or the server does not accept connections",
+    "ERR_CONNECTION_": "the server closed the connection",
+    "ERR_EMPTY_RESPONSE": "the server closed the connection",
+    "ERR_TOO_MANY_REDIRECTS": "it redirects without end",
+}
 
 
 class Refused(Exception):
@@ -62,19 +73,27 @@ class HostRefused(Refused):
 class Unreachable(Refused):
     def __init__(self, url: str, error: Exception | None) -> None:
         said = _first(str(getattr(error, "message", ""))) if error is not None else "the browser shows an error"
-        flaw = next((words for code, words in _TLS.items() if code in said), "")
+        flaw = _meaning(_TLS, said)
         if flaw:
             super().__init__("tls", f"{url} could not be opened: {flaw}.", _TLS_FIX)
         elif "Timeout" in said:
             super().__init__("timeout", f"{url} did not load in time.", "Raise timeout_ms, or check the page.")
         else:
-            super().__init__("unreachable", f"{url} could not be opened: {said}.", "Check the URL.")
+            why = _meaning(_NETWORK, said) or said.removesuffix(f" at {url}")
+            super().__init__("unreachable", f"{url} could not be opened: {why}.", "Check the URL.")
+
+
+class AnsweredWithError(Refused):
+    def __init__(self, url: str, status: int) -> None:
+        super().__init__("http_status", f"{url} answered with status {status}.", "Check the URL.")
 
 
 class NotDownloaded(Refused):
     def __init__(self, error: Exception) -> None:
         said = _first(str(getattr(error, "message", error)))
         why = "nothing was downloaded in time" if "Timeout" in said else said
+        if "canceled" in said:
+            why = "the server or the browser ended it before it was complete"
         super().__init__("not_downloaded", f"The download failed: {why}.", "Check what the link or the URL leads to.")
 
 
@@ -108,8 +127,10 @@ def failure_of(error: Exception, session: Session, effect: Browse, seconds: floa
     return None
 
 
+def _meaning(of: dict[str, str], said: str) -> str:
+    return next((words for code, words in of.items() if code in said), "")
+
+
 def _first(said: str) -> str:
     line = (said.strip().splitlines() or [""])[0]
-    for prefix in ("Page.goto: ", "Locator.click: ", "Locator.fill: ", "Page.wait_for_load_state: "):
-        line = line.removeprefix(prefix)
-    return line[:300]
+    return _CALLED.sub("", line)[:300]

@@ -234,6 +234,7 @@ class BrowserPerformer:
             failed = msgspec.structs.replace(failed, code="timeout", message=message, fix="Check the page.")
         if acted or failed.code in _DEAD:
             await session.end()
+        session.strayed()
         return failed
 
     # --- browsers ---

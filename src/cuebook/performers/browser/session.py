@@ -121,6 +121,11 @@ class Session:
         """The page is here now."""
         self._trail = trail
 
+    def strayed(self) -> None:
+        """A command failed, and the page may be elsewhere now: the next command opens the last one again."""
+        if self.opened:
+            self._trail = None
+
     async def fill(self, selector: str, value: str, *, select: bool) -> None:
         found = self.page.locator(selector)
         if select:

@@ -7,6 +7,7 @@ from playwright.async_api import expect
 
 from cuebook.performers.models.scripted import Says, ScriptedModel
 from tests.support.doubling_program import AGAIN, ASK, DESK, JUMP, TAKE, THANK
+from tests.support.sampling import some
 from tests.surfaces.web.browser.appearance import faint, sticks_out
 from tests.surfaces.web.browser.profile import OpenProfile, dom, expect_status
 from tests.surfaces.web.served_app import Dripping, ServedApp
@@ -42,8 +43,7 @@ async def test_a_program_is_talked_with_by_the_keyboard_alone(web: ServedApp, op
     assert await dom(page) == live
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("wide", [1280, 360])
+@pytest.mark.parametrize(("wide", "scheme"), some([(360, "light"), (360, "dark"), (1280, "light"), (1280, "dark")], 2))
 async def test_a_program_fits_the_screen_and_can_be_read(
     web: ServedApp, open_profile: OpenProfile, wide: int, scheme: str
 ) -> None:
