@@ -508,10 +508,11 @@ class Bound(Effect, frozen=True):
 class Recall(Effect, frozen=True):
     """Something that earlier runs of the same playbook left: with `kind` `output`, the output of the step `name` in the last
     run that completed (`Source`, whose digest is the run's id); with `state`, the value kept under that name. `Done(None)`
-    if there is none. Runs of one playbook have the same tenant, workspace and playbook name.
+    if there is none. Runs of one playbook have the same tenant, workspace and playbook name. With `notes`, the events `Noted`
+    of that name that this run has yielded so far, in all its branches (`Source`, a list as JSON).
     """
 
-    kind: Literal["output", "state"]
+    kind: Literal["output", "state", "notes"]
     name: str
 
     @property

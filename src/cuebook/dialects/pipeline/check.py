@@ -45,7 +45,7 @@ ERRORS = {
     "BAD_FILE": "A file that a step produces or takes is malformed, or is used as text.",
     "BAD_PATH": "An entry of reads is not a path that a command can be given to read.",
     "BAD_LLM": "A step that calls a model lacks a required field.",
-    "BAD_ROLLBACK": "A rollback is not a command, a request or a tool call, or its step is inside another.",
+    "BAD_ROLLBACK": "A rollback is not a command, a request or a tool call.",
     "BAD_INPUT_STEP": "The question of an input step contradicts itself.",
     "UNKNOWN_TOOL": "A model is allowed a tool that does not exist.",
     "BAD_POSTCONDITION": "A postcondition cannot be checked.",

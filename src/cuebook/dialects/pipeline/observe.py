@@ -35,6 +35,8 @@ class PipelineProjection(Projection):
             return NOTHING
         step, bracket, key = event.place.step.removeprefix(UNDO).partition("[")  # undoing is evidence about its step
         match event.event:
+            case Noted(name="undoable"):
+                return NOTHING  # it is about what may happen later
             case Noted(name=name, data=data) if step in self._facts:
                 fact = _fact(event.seq, name, data)
                 if bracket and (fact.good is not False or len(self._facts[step]) >= _MOST_FACTS):
@@ -95,6 +97,8 @@ def note(name: str, data: Mapping[str, Any]) -> Note:
         case "attempt", {"number": number, "message": message}:
             delay = f"; next attempt after {data['delay']:.1f} s" if data.get("delay") else ""
             return _live(name, f"{number} failed ({data.get('code', '')}): {one_line(message)}{delay}")
+        case "undoable", _:
+            return Note("can be undone" if not data.get("partly") else "can be undone; it may be done in part")
         case "rollback", {"fates": fates}:
             return _live(name, "; ".join(f"{step}: {fate}" for step, fate in fates.items()))
         case "changes", {"by": by, "feedback": feedback, "step": step}:

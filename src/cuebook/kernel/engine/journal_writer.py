@@ -105,6 +105,13 @@ class JournalWriter:
         self._texts[digest] = text
         return {"digest": digest, "length": len(text)}
 
+    async def settle(self) -> None:
+        """Writes everything that was added so far."""
+        if self._entries:
+            await self.flush()
+        elif self._under_way is not None and not self._under_way.done():
+            await asyncio.shield(self._under_way)
+
     def flush(self, awaited: bool = False) -> asyncio.Future[None]:
         batch, entries = self._take()
         if self.broken is not None:

@@ -1,6 +1,7 @@
-"""What runs of a playbook leave to later ones: the outputs of the last that completed, and small values by name.
+"""What runs of a playbook leave to later ones: the outputs of the last that completed, and small values by name; and what
+a run itself has noted.
 
-Both are read and written through the store, outside the gate, because they never leave it. Every value is one that a
+All are read and written through the store, outside the gate, because they never leave it. Every value is one that a
 journal already holds with its secrets masked.
 """
 
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Recall, Remember
-from cuebook.kernel.events import Performed, StepFinished
-from cuebook.kernel.journal import ROOT, Key, plain
+from cuebook.kernel.events import Noted, Performed, StepFinished
+from cuebook.kernel.journal import ROOT, Key, plain, without_void
 from cuebook.kernel.outcomes import AnyOutcome, Done, Failed, Source, is_incomplete
 from cuebook.kernel.run import RunRow
 
@@ -36,6 +38,8 @@ async def recall(driver: Driver, line: Line, key: Key, effect: Recall) -> tuple[
     if effect.kind == "state":
         body = (await driver.engine.store.kept(row.tenant, STATE)).get(_place(row) + effect.name)
         outcome = Done(body["value"] if body is not None else None)
+    elif effect.kind == "notes":
+        outcome = await _notes(driver, effect.name)
     else:
         run = await _previous(driver, row)
         if run:
@@ -62,6 +66,25 @@ async def remember(driver: Driver, line: Line, key: Key, effect: Remember) -> tu
         await store.keep(row.tenant, STATE, place + effect.name, body)
         outcome = Done()
     return await driver.record(key, effect.fingerprint, outcome)
+
+
+async def _notes(driver: Driver, name: str) -> Source:
+    """The notes of a name, in the order in which they were made, each with its place. Those that a retry made void are left
+    out."""
+    await driver.writer.settle()
+    entries = without_void([entry async for entry in driver.engine.entries(driver.run_id)])
+    found = [
+        {
+            "seq": one.seq,
+            "path": one.place.path,
+            "step": one.place.step,
+            "visit": one.place.visit,
+            "data": one.event.data,
+        }
+        for one in entries
+        if isinstance(one.event, Noted) and one.event.name == name
+    ]
+    return Source(Text(msgspec.json.encode(found).decode()))
 
 
 def _place(row: RunRow) -> str:

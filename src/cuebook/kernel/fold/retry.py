@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from cuebook.kernel.events import (
     BranchFinished,
     ModelAsked,
@@ -16,7 +19,8 @@ from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, without_void
 from cuebook.kernel.outcomes import Failed
 
 RETRY_FROM = "retry_from"
-"""Key in the details of a failure: the step and the visit at which a retry begins."""
+"""Key in the details of a failure: the step and the visit at which a retry begins; or a list of visits, each with its path,
+that are done again in addition to what failed."""
 
 
 def rewinds(entries: list[Entry], whole_step: bool, by: str = "", inherited: int = 0) -> list[Rewound]:
@@ -33,6 +37,9 @@ def rewinds(entries: list[Entry], whole_step: bool, by: str = "", inherited: int
         points[failure.place.path] = min(begin, points.get(failure.place.path, begin))
         if not whole_step and failure.place.index >= 0:
             effects.add(begin)
+    for seq, path in _undone(live):
+        points[path] = min(seq, points.get(path, seq))
+        effects.discard(seq)
     if not points and not whole_step and _was_cut_off(live):
         return [
             Rewound(live[-1].seq + 1, ROOT, by, True)
@@ -72,9 +79,32 @@ def _failures(live: list[Entry]) -> list[Entry]:
 
 def _named_visit(live: list[Entry]) -> Entry | None:
     """The visit at which the program itself says that a retry begins, because it has undone what followed."""
+    named = _retry_from(live)
+    return _visit(live, Failed("", "", details=named)) if isinstance(named, dict) else None
+
+
+def _undone(live: list[Entry]) -> Iterator[tuple[int, str]]:
+    """Where each branch continues that had steps undone, and where those around it do: after the step that holds it."""
+    named = _retry_from(live)
+    if not isinstance(named, list):
+        return
+    visits = {(one["path"], one["step"], one["visit"]) for one in named}
+    around: set[tuple[str, str, int]] = set()
+    for path in {path for path, _, _ in visits}:
+        while path != ROOT:
+            holder = parent_key(path)[:3]
+            around.add(holder)
+            path = holder[0]
+    for entry in live:
+        at = entry.place.key[:3]
+        begun = isinstance(entry.event, StepStarted) and at in visits
+        if begun or (isinstance(entry.event, StepFinished) and at in around):
+            yield entry.seq, entry.place.path
+
+
+def _retry_from(live: list[Entry]) -> Any:
     finished = _end(live)
-    named = None if finished is None or finished.error is None else finished.error.details.get(RETRY_FROM)
-    return None if not named else _visit(live, Failed("", "", details=named))
+    return None if finished is None or finished.error is None else finished.error.details.get(RETRY_FROM)
 
 
 def _end(live: list[Entry]) -> RunFinished | None:

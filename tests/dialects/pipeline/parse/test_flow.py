@@ -109,20 +109,6 @@ STEP = "steps:\n  - id: a\n    command: cli true\n"
             5,
             "SCHEMA",
         ),
-        ("steps:\n  - id: a\n    for_each: [1]\n    command: cli true\n    rollback: cli true\n", 6, "BAD_ROLLBACK"),
-        (
-            "steps:\n  - id: a\n    for_each: [1]\n    steps:\n      - id: x\n        command: cli true\n"
-            "        rollback: cli true\n",
-            8,
-            "BAD_ROLLBACK",
-        ),
-        (
-            "steps:\n  - id: p\n    parallel: all\n    branches:\n      a: [{id: x, command: cli true}]\n"
-            "      b: [{id: y, command: cli true, rollback: cli true}]\n",
-            7,
-            "BAD_ROLLBACK",
-        ),
-        (f"{STEP}    on_denied: [{{id: x, command: cli true, rollback: cli true}}]\n", 5, "BAD_ROLLBACK"),
         (f"{STEP}    on_denied: maybe\n", 5, "SCHEMA"),
         (f"{STEP}    on_denied: []\n", 5, "SCHEMA"),
         (f"{STEP}on_failure: []\n", 5, "SCHEMA"),

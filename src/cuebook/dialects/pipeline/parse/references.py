@@ -24,7 +24,7 @@ from cuebook.dialects.pipeline.model import (
     Words,
 )
 from cuebook.dialects.pipeline.parse import run_values, schema_paths
-from cuebook.dialects.pipeline.parse.places import EACH, LANES, SECTION, Place
+from cuebook.dialects.pipeline.parse.places import EACH, LANES, Place
 from cuebook.formats.shape import Shape
 from cuebook.formats.values import Value
 
@@ -96,12 +96,6 @@ class Scope:
     def is_taken(self, name: str) -> bool:
         """Whether an argument or a step has this name."""
         return name in self._args or name in self._steps
-
-    def is_inside(self) -> bool:
-        """Whether the step may run several times, at the same time as others, or only after a denial."""
-        place = self._steps.get(self.here)
-        parts = place.within if place is not None else ()
-        return "loop" in self.locals or any(part.kind != SECTION for part in parts)
 
     # --- text with references ---
 

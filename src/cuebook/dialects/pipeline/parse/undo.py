@@ -25,11 +25,6 @@ Common = Callable[[Scope, Mapping[str, Value], str, str], dict[str, Any]]
 def rollback(scope: Scope, value: Value, at: str, common: Common) -> Step | None:
     """Parses a command, or a table with a command and its fields. It can refer to the step that it undoes."""
     shape, undone = scope.shape, scope.here
-    if scope.is_inside():
-        fix = "Undo it with a step of on_failure, or write a rollback_hint."
-        shape.wrong(
-            value.line, f"{at}: a rollback is not offered for a step of a loop, a branch or a reaction.", fix, CODE
-        )
     after = scope.after_itself()
     fields: Mapping[str, Value] = {}
     if value.kind == "str":

@@ -12,12 +12,10 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects.options import RUN_ID
-from cuebook.dialects.pipeline.model import Pipeline, Step
+from cuebook.dialects.pipeline.model import Pipeline
 from cuebook.dialects.pipeline.run.action import Given, unhanded
-from cuebook.dialects.pipeline.run.attempt import attempt
 from cuebook.dialects.pipeline.run.flow.visit import sequence
 from cuebook.dialects.pipeline.run.memory import recalled
-from cuebook.dialects.pipeline.run.results import Result
 from cuebook.dialects.pipeline.run.state import Progress
 from cuebook.dialects.pipeline.run.undo import cancelled, undone
 from cuebook.kernel.effects import Program
@@ -46,7 +44,7 @@ def interpret(
     line.scope.run["id"] = str(options.get(RUN_ID) or "")
     yield from recalled(pipeline, line.scope)
     steps = _with_sections(pipeline, line, ended) if pipeline.on_failure or pipeline.finally_ else sequence(line)
-    if any(step.rollback is not None for step in line.outline.steps):
+    if any(step.rollback is not None for step in pipeline.every):
         yield from _undoing(line, steps)
     else:
         yield from steps
@@ -65,18 +63,15 @@ def _end(line: Progress, steps: int) -> Program[dict[str, Any]]:
 
 def _undoing(line: Progress, steps: Program[None]) -> Program[None]:
     """Runs the steps. If the run ends without completing, offers to undo what was done."""
-
-    def once(step: Step) -> Program[Result]:
-        return attempt(line, step, 1)
-
     try:
         yield from steps
     except EffectFailed as error:
         named = str(error.failed.details.get("undo_too", ""))
-        failed = yield from undone(line, error.failed, once, partly=named)
-        raise EffectFailed(failed, None if RETRY_FROM in failed.details else error.seq) from None
+        failed = yield from undone(line, error.failed, partly=named)
+        again = isinstance(failed.details.get(RETRY_FROM), dict)  # a list is done again in addition to what failed
+        raise EffectFailed(failed, None if again else error.seq) from None
     except Cancelled as error:
-        failed = yield from undone(line, cancelled(error), once)
+        failed = yield from undone(line, cancelled(error))
         if "undone" not in failed.details:
             raise
         raise EffectFailed(failed) from None

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects.pipeline.model import Pipeline, Reaction, Step
-from cuebook.dialects.pipeline.run.action import Given, hint_of
+from cuebook.dialects.pipeline.run.action import Given
 from cuebook.dialects.pipeline.run.changes_requested import REQUESTED, Requests, needed_again
 from cuebook.dialects.pipeline.run.resolve import Scope, own_refs, referred, refs, undo_refs
 from cuebook.dialects.pipeline.run.results import Facts, Result
@@ -40,7 +40,7 @@ class Outline:
         self.needed = {name: number for number, step in enumerate(self.steps) for name in self.referred[step.id]}
         """The index of the last step that refers to each step."""
         self.needed = needed_again(self.steps, self.needed)
-        self.for_undo = {name for step in self.steps for name in undo_refs(step)}
+        self.for_undo = {name for step in _below(self.steps) for name in undo_refs(step)}
         """The steps whose results a rollback needs."""
         self.needed |= dict.fromkeys((*self.exported, *self.for_undo), len(self.steps))
         self.by_id = {step.id: step for step in self.steps}
@@ -59,6 +59,14 @@ class Outlines:
         self._made: dict[str, Outline] = {}
         self.read = {(ref.step, str(ref.path[0])) for step in pipeline.every for ref in refs(step)}
         """The fields of results that steps refer to."""
+        self.by_id = {step.id: step for step in pipeline.every}
+        self.at_root = frozenset(step.id for step in (*pipeline.steps, *pipeline.on_failure, *pipeline.finally_))
+        """The steps that are inside no other."""
+        self.undo_inside = any(
+            step.rollback is not None and (step.each is not None or step.id not in self.at_root)
+            for step in pipeline.every
+        )
+        """Whether a step inside another can be undone. Then the journal has the order in which steps were done."""
         self._users: dict[str, set[str]] | None = None
 
     def of(self, name: str, steps: tuple[Step, ...], *, loop: bool = False) -> Outline:
@@ -165,7 +173,8 @@ class Progress:
         results[step.id] = result
         if step.id in self.outline.hinting and not result.facts.skipped and not result.facts.error:
             self.undoable.append(step.id)
-        if step.rollback is not None and not result.facts.skipped and not result.facts.error:
+        undoable = step.rollback is not None and not self.outlines.undo_inside
+        if undoable and not result.facts.skipped and not result.facts.error:
             self.to_undo = [*(name for name in self.to_undo if name != step.id), step.id]
         leaving = [*self.outline.leaving.get(number, ()), *self.outline.inner.get(step.id, ())]
         if len(result.text) and number < self._counted:
@@ -194,19 +203,8 @@ class Progress:
         self.last = next((name for name in earlier if name in results and len(results[name].text)), "")
         self.scope.changes = self.requests.latest
 
-    # --- for rollbacks ---
-
-    def rollback_of(self, name: str) -> Step | None:
-        return self.outline.by_id[name].rollback
-
     def place_of(self, name: str) -> int:
         return next(number for number, step in enumerate(self.outline.steps) if step.id == name)
-
-    def visit_of(self, name: str) -> int:
-        return self.requests.visit(self.outline.by_id[name])
-
-    def hint_of(self, name: str) -> str:
-        return hint_of(self.outline.by_id[name], self.scope)
 
     def keep_inner(self, results: Mapping[str, Result]) -> None:
         """Keeps results of steps inside the current step."""

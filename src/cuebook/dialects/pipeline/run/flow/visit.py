@@ -14,6 +14,7 @@ from cuebook.dialects.pipeline.run.resolve import all_refs
 from cuebook.dialects.pipeline.run.results import ENDING, Facts, Result
 from cuebook.dialects.pipeline.run.retry import attempts
 from cuebook.dialects.pipeline.run.state import Progress, reaction_to
+from cuebook.dialects.pipeline.run.undo import noted
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Breakpoint, Program
 from cuebook.kernel.events import Noted, StepFinished, StepSkipped, StepStarted
@@ -91,6 +92,7 @@ def visit(line: Progress, step: Step) -> Program[Result]:
             line.opened = ""
             return Result(facts=Facts(skipped=True))
         result = yield from _done(line, step, inside)
+        yield from noted(line, step, result)
         if step.state and result.failed is None and step.each is None:
             line.scope.results[step.id] = result
             yield from kept(step, line.scope)
