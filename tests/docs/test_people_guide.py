@@ -93,3 +93,16 @@ def test_offers_are_decided_in_a_test(cli: CommandLine) -> None:
     )
     ran = cli.call("test", "deploy.yml")
     assert ran.code == 0, ran.out + ran.err
+
+
+def test_the_items_of_a_loop_are_undone_as_the_guide_says(cli: CommandLine) -> None:
+    cli.write("bookings.yml", PIPELINES[3].text)
+    cli.write(
+        "bookings.test.yml",
+        "- name: undone\n"
+        "  commands: {reserve: '', confirm: {exit_code: 1}, 'undo.reserve[A1]': '', 'undo.reserve[A2]': ''}\n"
+        "  approvals: {undo.reserve: approve, 'undo.reserve[A2]': deny Keep it}\n"
+        "  expect: {status: failed}\n",
+    )
+    ran = cli.call("test", "bookings.yml")
+    assert ran.code == 0, ran.out + ran.err

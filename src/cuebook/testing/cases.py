@@ -473,7 +473,7 @@ class _Cases:
         return lambda node: Listed(node.line, self._labels(what)(node))
 
     def _check_step(self, label: str, line: int) -> None:
-        if self._steps is not None and label not in self._steps:
+        if self._steps is not None and label.partition("[")[0] not in self._steps and label not in self._steps:
             self._reader.wrong(line, f"The playbook has no step {label}.", meant(label, self._steps))
 
 

@@ -282,8 +282,9 @@ class _Acting:
             self._clock.advance_to(wait.expires)
             await self._service.expire()
             return True
-        if wait.kind == "approval" and self._approvals.get(step):
-            said, _, reason = self._approvals[step].pop(0).partition(" ")
+        decided = self._decided(step) if wait.kind == "approval" else ""
+        if decided:
+            said, _, reason = decided.partition(" ")
             decision: Literal["approve", "deny", "changes"] = said if said in ("approve", "changes") else "deny"  # type: ignore[assignment]
             await self._service.decide(wait.id, decision, self._voter(wait), reason=reason.strip())
             return True
@@ -299,6 +300,13 @@ class _Acting:
             except BadInput as refused:
                 self.refused.append((step, str(refused)))
         return False
+
+    def _decided(self, step: str) -> str:
+        """The next decision at a step; empty if there is none. The last decision for all items of a loop is repeated."""
+        if self._approvals.get(step):
+            return self._approvals[step].pop(0)
+        of_all = self._approvals.get(self._dialect.step_group(step), [])
+        return of_all.pop(0) if len(of_all) > 1 else next(iter(of_all), "")
 
     def _voter(self, wait: WaitRow) -> Principal:
         """Someone who may decide: the next of the named people, or someone else if the approval demands that."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -143,7 +143,10 @@ class Scripts:
         real: Sequence[str],
         folder: Path,
         allow_real: bool,
+        group: Callable[[str], str] = str,
     ) -> None:
+        """`group` returns the name under which the results of an item's step may be listed, too."""
+        self._group = group
         self._said = {RunCommand: commands, SendHttp: requests}
         self._given: dict[tuple[type[Effect], str], int] = {}
         self._real = frozenset(real)
@@ -157,7 +160,7 @@ class Scripts:
     async def run(self, step: str, effect: RunCommand, call: Call) -> CommandResult | Failed:
         stdin = f"\n{effect.stdin}" if effect.stdin else ""
         self.ran.append(Done(step, f"{shlex.join(effect.argv)}{stdin}"))
-        if step in self._real:
+        if self._is_real(step):
             return await self._commands.perform(effect, call) if self._allow_real else not_allowed(step)
         said = self._next(RunCommand, step)
         return unsaid(step, "commands") if said is None else said.outcome
@@ -166,7 +169,7 @@ class Scripts:
         headers = "".join(f"\n{name}: {value}" for name, value in effect.headers.items())
         body = f"\n\n{effect.body}" if effect.body else ""
         self.sent.append(Done(step, f"{effect.method} {effect.url}{headers}{body}"))
-        if step in self._real:
+        if self._is_real(step):
             return await self._requests.perform(effect, call) if self._allow_real else not_allowed(step)
         said = self._next(SendHttp, step)
         return unsaid(step, "requests") if said is None else said.outcome
@@ -175,7 +178,7 @@ class Scripts:
         """A page is scripted like a response: its body is the text of the page and of every element."""
         given = " ".join(str(one) for one in effect.arguments.values())
         self.sent.append(Done(step, f"web {effect.action} {given}".rstrip()))
-        if step in self._real:
+        if self._is_real(step):
             return not_allowed(step)
         said: ResponseSaid | None = self._next(SendHttp, step)
         if said is None:
@@ -187,8 +190,11 @@ class Scripts:
         elements: dict[str, str | None] = dict.fromkeys(effect.looks, said.body)
         return Page(url, text=Text(said.body), status=said.status if opened else None, elements=elements, opened=opened)
 
+    def _is_real(self, step: str) -> bool:
+        return step in self._real or self._group(step) in self._real
+
     def _next(self, kind: type[Effect], step: str) -> Any:
-        several = self._said[kind].get(step, ())
+        several = self._said[kind].get(step) or self._said[kind].get(self._group(step), ())
         if not several:
             return None
         turn = self._given.get((kind, step), 0)

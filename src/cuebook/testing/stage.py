@@ -92,7 +92,7 @@ class Stage:
         self._tools = case.tools
         self._turns: dict[str, int] = {}
         self._texts = case.prompts
-        self.scripts = Scripts(case.commands, case.requests, case.real, folder, real)
+        self.scripts = Scripts(case.commands, case.requests, case.real, folder, real, dialect.step_group)
         self._real, self._allow_real = frozenset(case.real), real
         self._python = PythonPerformer(choose("auto"))
         # This performer could use the network, but only files and prompts are read through it.

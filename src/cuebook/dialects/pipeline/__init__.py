@@ -152,6 +152,10 @@ class Pipelines(Dialect):
 
         return typed(document, name, text)
 
+    def step_group(self, label: str) -> str:
+        step, item, _ = label.partition("[")
+        return step if item else ""
+
     def gives_data(self, document: Pipeline, label: str) -> bool:
         step = document.step(label)
         return step is None or step.output is None or step.output.type != "text"
