@@ -178,7 +178,24 @@ def _parallel(scope: Scope, fields: Mapping[str, Value], at: str, listed: Listed
             )
         if len(lanes) > MOST_AT_ONCE:
             shape.wrong(branches.line, f"{at} has more than {MOST_AT_ONCE} branches.", "Use for_each.", CODE)
-    return Parallel(cast(Any, mode), tuple(lanes))
+    made = Parallel(cast(Any, mode), tuple(lanes))
+    if mode == "all":
+        _check_kept(shape, made, at)
+    return made
+
+
+def _check_kept(shape: Shape, action: Parallel, at: str) -> None:
+    """Reports values that two branches keep under one name: which of them counts would depend on time."""
+    keeping: dict[str, str] = {}
+    for lane in action.lanes:
+        waiting = list(lane.steps)
+        while waiting:
+            step = waiting.pop()
+            waiting += step.inner
+            for name in step.state:
+                if keeping.setdefault(name, lane.name) != lane.name:
+                    message = f"{at}: the branches {keeping[name]} and {lane.name} both keep '{name}' in state."
+                    shape.wrong(step.line, message, "Keep it under another name, or in a step after them.", CODE)
 
 
 # --- waits --------------------------------------------------------------------------------------------------

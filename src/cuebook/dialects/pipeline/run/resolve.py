@@ -61,6 +61,8 @@ class Scope:
         """The latest request for changes; empty if there is none."""
         self.state: dict[str, Any] = {}
         """The values kept by earlier runs, and by this run."""
+        self.kept: dict[str, Any] = {}
+        """Those of them that were set in this part of the pipeline."""
         self.trail = Trail()
         """The page of the run's browser, and how to get back to it."""
         self.locals: dict[str, Any] = {}
@@ -71,8 +73,14 @@ class Scope:
         made = copy(self)
         made.args, made.results = ChainMap({}, self.args), ChainMap({}, self.results)
         made.state = dict(self.state)  # what a branch sees must not depend on how fast the others are
+        made.kept = {}
         made.locals = {**self.locals, **locals}
         return made
+
+    def keep(self, values: Mapping[str, Any]) -> None:
+        """Makes values that are kept for later runs visible to later steps."""
+        self.state.update(values)
+        self.kept.update(values)
 
     def override(self, values: Mapping[str, Any]) -> None:
         """Replaces arguments and step results with values from the user. A name that is both refers to the argument,

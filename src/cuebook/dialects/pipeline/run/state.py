@@ -241,6 +241,8 @@ class Progress:
             state["trail"] = msgspec.to_builtins(self.scope.trail)
         if self.requests.plain():
             state["changes"] = self.requests.plain()
+        if not self.is_root and self.scope.kept:
+            state["kept"] = self.scope.kept
         if self.is_root:
             texts += self._recalled(state)
         return Checkpoint(state, (*texts, *parts))
@@ -285,6 +287,7 @@ class Progress:
             self.scope.changes = self.requests.latest
         self.scope.run.update(kept.get("run", {}))
         self.scope.state.update(kept.get("state", {}))
+        self.scope.keep(kept.get("kept", {}))
         self.to_undo = list(kept.get("to_undo", ()))
         left = list(texts)
         for name, facts in kept["results"].items():

@@ -98,7 +98,7 @@ steps:
     assert (await harness.outputs(row.id))["after"] == "fast fast\n"
     statuses = await harness.statuses(row.id)
     assert statuses["from_slow"] == "in_doubt"
-    assert statuses["from_broken"] == "failed"
+    assert statuses["from_broken"] in ("failed", "in_doubt")  # it may still be under way when the fast one ends
     assert not await harness.store.waits(run=row.id)
     await same_on_replay(harness, row.id)
 

@@ -9,6 +9,7 @@ import msgspec
 
 from cuebook.dialects.pipeline.model import Lane, Parallel, Step
 from cuebook.dialects.pipeline.run.flow.collected import Collected
+from cuebook.dialects.pipeline.run.memory import KEPT, carrying, settled
 from cuebook.dialects.pipeline.run.results import ENDING, Facts, Result
 from cuebook.dialects.pipeline.run.state import Progress
 from cuebook.kernel.effects import All, Branch, Program, WithTexts
@@ -25,7 +26,10 @@ def parallel(line: Progress, step: Step, action: Parallel, sequence: Sequenced) 
     outcomes = yield All(branches, until="success" if race else "")
     ending = next((one for one in outcomes if isinstance(one, Failed) and one.code in ENDING), None)
     won = next((lane.name for lane, one in zip(action.lanes, outcomes, strict=True) if not isinstance(one, Failed)), "")
+    collected = Collected()
+    collected.keep(one for one in outcomes if not (race and won and isinstance(one, Failed)))
     if ending is not None and not (race and won):
+        line.scope.keep(collected.kept)
         raise EffectFailed(ending)
     first: Failed | None = None
     results: list[tuple[str, Result]] = []
@@ -39,8 +43,8 @@ def parallel(line: Progress, step: Step, action: Parallel, sequence: Sequenced) 
         last, inner = _returned(outcome)
         line.keep_inner(inner)
         results.append((lane.name, last))
-    collected = Collected()
     collected.add(results)
+    yield from settled(line.scope, collected.kept, again=race)
     yield Noted("branches", {**collected.summary, **({"winner": won} if race and won else {})})
     if not race or not won:
         return collected.result(first, line.label(step)).but(keyed=True)
@@ -59,7 +63,7 @@ def _lane(line: Progress, step: Step, lane: Lane, sequence: Sequenced) -> Callab
         if state is not None:
             inner.restore(state)
         try:
-            yield from sequence(inner)
+            yield from carrying(inner.scope, sequence(inner))
             inner.leave()
         except EffectFailed as error:
             inner.leave()
@@ -71,7 +75,9 @@ def _lane(line: Progress, step: Step, lane: Lane, sequence: Sequenced) -> Callab
         kept = {name: results[name] for name in outline.exported if name in results}
         if inner.last:
             kept = {**kept, "": results[inner.last]}
-        facts = {name: [msgspec.to_builtins(one.facts), len(one.parts)] for name, one in kept.items()}
+        facts: dict[str, Any] = {name: [msgspec.to_builtins(one.facts), len(one.parts)] for name, one in kept.items()}
+        if inner.scope.kept:
+            facts[KEPT] = inner.scope.kept
         return WithTexts(facts, tuple(text for one in kept.values() for text in (one.text, *one.parts)))
 
     return start
@@ -81,7 +87,7 @@ def _returned(outcome: Any) -> tuple[Result, dict[str, Result]]:
     """The last result of a branch, and those that are visible after it."""
     facts, texts = outcome if isinstance(outcome, tuple) else (outcome, ())
     left, found = list(texts), {}
-    for name, (fact, count) in facts.items():
+    for name, (fact, count) in ((name, one) for name, one in facts.items() if name != KEPT):
         result = Result(left.pop(0), msgspec.convert(fact, Facts))
         result.parts, left = tuple(left[:count]), left[count:]
         found[name] = result

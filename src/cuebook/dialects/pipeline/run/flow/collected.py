@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from cuebook.dialects.pipeline.run.memory import KEPT, kept_by
 from cuebook.dialects.pipeline.run.results import Facts, Item, Result, encoded, without_line_end
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import WithTexts
@@ -18,9 +19,9 @@ _NAMED = 3
 """How many of them a message quotes."""
 
 
-def ended(result: Result) -> WithTexts:
-    """The result of an item or a branch, as `All` returns it."""
-    return WithTexts(msgspec.to_builtins(result.facts), (result.text,))
+def ended(result: Result, kept: Mapping[str, Any]) -> WithTexts:
+    """The result of an item, and what it has kept, as `All` returns it."""
+    return WithTexts({**msgspec.to_builtins(result.facts), **({KEPT: kept} if kept else {})}, (result.text,))
 
 
 def outcome_of(outcome: Any) -> Result:
@@ -51,6 +52,8 @@ class Collected:
         state = state or {}
         self.counts: dict[str, int] = dict(state.get("counts", {"completed": 0, "failed": 0, "skipped": 0}))
         self.failures: list[dict[str, str]] = list(state.get("failures", ()))
+        self.kept: dict[str, Any] = dict(state.get("kept", {}))
+        """What the items or branches have kept for later runs; of several values with one name, the last in the list counts."""
 
     @property
     def done(self) -> int:
@@ -59,7 +62,7 @@ class Collected:
     @property
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs in addition to the parts."""
-        return {"counts": self.counts, "failures": self.failures}
+        return {"counts": self.counts, "failures": self.failures, **({"kept": self.kept} if self.kept else {})}
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -73,6 +76,11 @@ class Collected:
             if one.status == "failed" and len(self.failures) < SHOWN:
                 self.failures.append({"key": one.key, "error": one.error})
         self.parts = (*self.parts, Text(encoded(items)))
+
+    def keep(self, outcomes: Iterable[Any]) -> None:
+        """Adds what the next items or branches have kept."""
+        for outcome in outcomes:
+            self.kept.update(kept_by(outcome))
 
     def skip(self, keys: Iterable[str]) -> None:
         """Adds the items that did not begin."""

@@ -13,6 +13,7 @@ import msgspec
 
 from cuebook.dialects.pipeline.model import Each, Group, LocalRef, Step
 from cuebook.dialects.pipeline.run.flow.collected import Collected, ended, outcome_of
+from cuebook.dialects.pipeline.run.memory import KEPT, carrying, settled
 from cuebook.dialects.pipeline.run.resolve import all_refs
 from cuebook.dialects.pipeline.run.results import ENDING, Facts, Result, written
 from cuebook.dialects.pipeline.run.state import Outline, Progress
@@ -44,13 +45,16 @@ def each(
         branches = tuple(Branch(body.item(items[number], number, keys[number])) for number in numbers)
         outcomes = yield All(branches, at_once=loop.concurrency, until="failure" if stops else "")
         ending = next((one for one in outcomes if isinstance(one, Failed) and one.code in ENDING), None)
+        collected.keep(outcomes)
         if ending is not None:
+            line.scope.keep(collected.kept)
             raise EffectFailed(ending)
         collected.add((keys[number], outcome_of(one)) for number, one in zip(numbers, outcomes, strict=True))
         first = next((one for one in outcomes if isinstance(one, Failed)), None)
         if first is None and collected.done < len(items) and not line.aside:
             yield line.checkpoint(collected.state, collected.parts)
     collected.skip(keys[collected.done :])
+    yield from settled(line.scope, collected.kept, again=loop.concurrency > 1)
     yield Noted("items", collected.summary)
     return collected.result(first, line.label(step))
 
@@ -116,14 +120,15 @@ class _Body:
             if state is not None:
                 line.restore(state)
             try:
-                result = yield from self._item(line, begun=state is not None)
+                result = yield from carrying(line.scope, self._item(line, begun=state is not None))
             finally:
                 line.leave()
             if result.failed is not None and self._stops:
                 label = f"{self._step.id}{line.suffix}"
-                where = {"step": label, "visit": 1, **result.failed.details, "seq": result.seq}
+                kept = {KEPT: line.scope.kept} if line.scope.kept else {}
+                where = {"step": label, "visit": 1, **result.failed.details, **kept, "seq": result.seq}
                 raise EffectFailed(msgspec.structs.replace(result.failed, details=where), result.seq)
-            return ended(result)
+            return ended(result, line.scope.kept)
 
         return start
 
