@@ -21,6 +21,7 @@ from cuebook.kernel.run import RunRow, StepRow, WaitRow, stopped
 from cuebook.kernel.votes import votes_words
 from cuebook.service.dispatch.follow import waits_for
 from cuebook.service.runs import objects as run_objects
+from cuebook.service.runs.items import folded
 from cuebook.service.runs.tool_calls import call_object, plan_object
 from cuebook.service.runs.views import only_answered
 from cuebook.service.service import RunView, Service
@@ -106,6 +107,7 @@ def runs_command(given: Given) -> int:
         ),
         click.Option(["--trace"], is_flag=True, help="Print the trace and the results, as JSON."),
         click.Option(["--calls"], is_flag=True, help="Print every tool call with its arguments and its whole result."),
+        click.Option(["--all", "every"], is_flag=True, help="List every step of a long loop, not only what failed."),
         click.Option(["--sent"], metavar="STEP", help="Print everything that was sent to a model at this step."),
         options.STORE,
         options.AS_JSON,
@@ -153,7 +155,9 @@ def show_command(given: Given) -> int:
             hand_over(f"{output}\n" if output is not None else "")
         else:
             title = await session.title_of(service, row)
-            words = _in_words(view, title, program, interrupted=interrupted, held_up=held_up)
+            words = _in_words(
+                view, title, program, interrupted=interrupted, held_up=held_up, every=bool(given["every"])
+            )
             say(f"{words}\ncontinued:  by run {later}, with a changed text" if later else words)
         return 0
 
@@ -201,7 +205,15 @@ async def _trace(service: Service, row: RunRow) -> dict[str, Any]:
     return {"run": row.id, "status": row.status, **trace}
 
 
-def _in_words(view: RunView, title: str, program: Conversation | None, *, interrupted: bool, held_up: str = "") -> str:
+def _in_words(
+    view: RunView,
+    title: str,
+    program: Conversation | None,
+    *,
+    interrupted: bool,
+    held_up: str = "",
+    every: bool = False,
+) -> str:
     row = view.run
     parts = [f"{title}\n{row.name}, started {display.moment(row.created)}"]
     if row.parent:
@@ -217,7 +229,7 @@ def _in_words(view: RunView, title: str, program: Conversation | None, *, interr
         parts += ["\n".join(calls_in_words.brief(view.calls, view.plans))] if view.calls else []
         closing = conversation.summary_of(view, program, sits=sys.stdin.isatty() and sys.stdout.isatty())
     else:
-        parts += _steps_in_words(view)
+        parts += _steps_in_words(view, every=every)
         closing = views.summary(view)
     if view.children:
         started = [f"  {one.id}  {one.name}, {display.status_of(one)}" for one in view.children]
@@ -250,32 +262,41 @@ def _with_start(held_up: str) -> str:
     return f"{held_up}; `{display.command_line('worker')}` starts one" if held_up.startswith("a worker") else held_up
 
 
-def _steps_in_words(view: RunView) -> Iterator[str]:
-    last = {step.label: number for number, step in enumerate(view.steps)}
-    for number, step in enumerate(view.steps):
-        head = (
-            f"step {views.named(step.label, step.title)}{f' (visit {step.visit})' if step.visit > 1 else ''}\n"
-            f"  {_step_line(step, view.run)}"
-        )
-        has_details = step.seq and last[step.label] == number  # outputs and notes come from the last visit
-        made = [one for one in view.calls if (one.step, one.visit) == (step.label, step.visit)]
-        plans = [one for one in view.plans if one.step == step.label] if has_details else []
-        head += "".join(f"\n  {line}" for line in calls_in_words.brief(made, plans))
-        kept = [one for one in view.files if one.step == step.label] if has_details else []
-        head += "".join(f"\n  file {one.name}: {display.size_words(one.size)}" for one in kept)
-        notes = [*_answers_in_words(view, step.label), *view.notes.get(step.label, [])] if has_details else []
-        head += "".join(f"\n  {note}" for note in notes)
-        if has_details and (source := view.passed_on.get(step.label)):
-            yield f"{head}\n  same output as step {source}"
+def _steps_in_words(view: RunView, *, every: bool) -> Iterator[str]:
+    last = {step.label: step.key for step in view.steps}
+    for one in view.steps if every else folded(view.steps):
+        if isinstance(one, StepRow):
+            yield _step_in_words(view, one, last=last[one.label] == one.key)
             continue
-        output = view.outputs.get(step.label)
-        if has_details and only_answered(step, output, view.answers.get(step.label, ())):
-            yield f"{head}\n  its output is this answer"
-            continue
-        if has_details and output is None and (said := view.partial.get(step.label)):
-            yield f"{head}\n  partial reply before it was cut off:\n\n{said.rstrip()}"
-            continue
-        yield f"{head}\n\n{str(output).rstrip()}" if output is not None and has_details else head
+        yield f"the items of step {one.loop}\n  {one.words}"
+        for step in one.shown:
+            yield _step_in_words(view, step, last=last[step.label] == step.key)
+        more = display.command_line(f"show {view.run.id} --all")
+        yield f"{one.hidden:,} more steps of the items of {one.loop}; `{more}` lists them"
+
+
+def _step_in_words(view: RunView, step: StepRow, *, last: bool) -> str:
+    """A step with its outputs and notes, which come from its last visit."""
+    head = (
+        f"step {views.named(step.label, step.title)}{f' (visit {step.visit})' if step.visit > 1 else ''}\n"
+        f"  {_step_line(step, view.run)}"
+    )
+    has_details = step.seq and last
+    made = [one for one in view.calls if (one.step, one.visit) == (step.label, step.visit)]
+    plans = [one for one in view.plans if one.step == step.label] if has_details else []
+    head += "".join(f"\n  {line}" for line in calls_in_words.brief(made, plans))
+    kept = [one for one in view.files if one.step == step.label] if has_details else []
+    head += "".join(f"\n  file {one.name}: {display.size_words(one.size)}" for one in kept)
+    notes = [*_answers_in_words(view, step.label), *view.notes.get(step.label, [])] if has_details else []
+    head += "".join(f"\n  {note}" for note in notes)
+    if has_details and (source := view.passed_on.get(step.label)):
+        return f"{head}\n  same output as step {source}"
+    output = view.outputs.get(step.label)
+    if has_details and only_answered(step, output, view.answers.get(step.label, ())):
+        return f"{head}\n  its output is this answer"
+    if has_details and output is None and (said := view.partial.get(step.label)):
+        return f"{head}\n  partial reply before it was cut off:\n\n{said.rstrip()}"
+    return f"{head}\n\n{str(output).rstrip()}" if output is not None and has_details else head
 
 
 def _answers_in_words(view: RunView, label: str) -> Iterator[str]:
