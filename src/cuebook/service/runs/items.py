@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -25,7 +25,7 @@ class Folded(msgspec.Struct, frozen=True):
     loop: str
     """The label of the loop."""
     items: dict[str, int]
-    """How many items there are, by status, the failed ones first."""
+    """How many items there are, by status."""
     shown: tuple[StepRow, ...]
     """The steps that failed, then those under way."""
     hidden: int
@@ -33,8 +33,7 @@ class Folded(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        counts = ", ".join(f"{count:,} {status.replace('_', ' ')}" for status, count in self.items.items())
-        return f"{sum(self.items.values()):,} items: {counts}"
+        return counted_words(self.items)
 
 
 def folded(steps: Iterable[StepRow]) -> Iterator[StepRow | Folded]:
@@ -49,6 +48,13 @@ def folded(steps: Iterable[StepRow]) -> Iterator[StepRow | Folded]:
         elif loop[0] not in seen:
             seen.add(loop[0])
             yield _fold(loop[1], [one for one in steps if loops.get(one.key) == loop])
+
+
+def counted_words(counts: Mapping[str, int]) -> str:
+    """How many items there are, the failed ones first, then those under way."""
+    order = sorted(counts, key=lambda status: (status not in FAILED, status in OVER, status))
+    listed = ", ".join(f"{counts[status]:,} {status.replace('_', ' ')}" for status in order if counts[status])
+    return f"{sum(counts.values()):,} items: {listed}"
 
 
 def loop_of(step: StepRow) -> str:
@@ -79,11 +85,10 @@ def _loops(steps: Sequence[StepRow]) -> dict[tuple[str, str, int], tuple[str, st
 
 def _fold(loop: str, steps: list[StepRow]) -> Folded:
     whole = [step for step in steps if loop_of(step) == loop]
-    counts = Counter(step.status for step in whole)
-    order = sorted(counts, key=lambda status: (status not in FAILED, status in OVER, status))
+    counts = Counter[str](step.status for step in whole)
     inner = {step.path for step in steps if step.status in FAILED and loop_of(step) != loop}
     # An item that failed because of a step inside it is shown by that step.
     failed = [step for step in steps if step.status in FAILED and not (loop_of(step) == loop and step.path in inner)]
     busy = [step for step in steps if step.status not in (*FAILED, *OVER)]
     shown = (*failed[:MOST], *busy[:MOST])
-    return Folded(loop, {status: counts[status] for status in order}, shown, len(steps) - len(shown))
+    return Folded(loop, counts, shown, len(steps) - len(shown))

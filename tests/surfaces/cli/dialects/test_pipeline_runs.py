@@ -654,3 +654,21 @@ def test_progress_shows_what_models_and_tools_gave_as_it_does_for_commands(
     printed = cli.call("run", "sort.yml").err
     assert 'step sort\n  | {"kind": "bug"}\n' in printed
     assert printed.count("  | bug\n") == 1
+
+
+def test_the_steps_of_a_long_loop_are_folded_except_those_that_failed(cli: CommandLine) -> None:
+    items = ", ".join(map(str, range(24)))
+    cli.write(
+        "loop.yml",
+        f"name: L\nsteps:\n  - id: each\n    for_each: [{items}]\n    concurrency: 4\n    on_error: continue\n"
+        "    command: cli test ${item} != 7\n    effect: read\n  - {id: last, command: cli true, effect: read}\n",
+    )
+    run = cli.call("run", "loop.yml", "--json").object["run"]
+    shown = cli.call("show", run).out
+    assert "24 items: 1 failed, 23 completed" in shown
+    assert "step each[7]\n  failed" in shown
+    assert "step each[8]" not in shown
+    assert "23 more steps of the items of each" in shown
+    every = cli.call("show", run, "--all").out
+    assert all(f"step each[{number}]" in every for number in range(24))
+    assert len(cli.call("show", run, "--json").object["steps"]) == 26

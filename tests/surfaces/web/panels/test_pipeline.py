@@ -103,3 +103,29 @@ async def test_the_example_runs_with_nothing_configured(
     assert "lamp.py" in note
     assert (await careful.client.get(f"/api/runs/{run}/artifact")).text == note
     assert "postcondition: holds" in (await screen(careful, run))["evidence-2"].words
+
+
+LOOP = f"""\
+name: Held
+steps:
+  - id: each
+    for_each: {list(range(24))}
+    concurrency: 4
+    on_error: continue
+    steps:
+      - {{id: tried, command: "cli sh -c 'test $$0 != 7' ${{item}}", effect: read}}
+  - {{id: held, command: "cli sh -c 'until test -e go; do sleep 0.02; done'", effect: read}}
+"""
+
+
+async def test_a_long_loop_is_counted_with_its_failures_first_and_the_rest_folded(web: ServedApp) -> None:
+    run, first, reading = await opened(web, LOOP, "held", "running")
+    (web.work / "go").touch()
+    live = LivePage(first.html, await reading)
+    last = await screen(web, run)
+    assert live.main == last.main
+    assert "24 items: 1 failed, 23 completed" in last["items"].words
+    assert "each[7]" in last["items"].words
+    assert len(last["timeline"].find("div", class_="share")) == 4  # the loop, the item that failed, its step, and the last
+    assert len([one for one in last["cards"].find("article") if "data-item" in one.attributes]) == 48
+    assert last["evidence-1"].attributes["data-status"] == "failed"  # of the step inside, in all items together

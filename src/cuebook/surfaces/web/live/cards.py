@@ -65,6 +65,11 @@ class Card:
         return self.row.status
 
     @property
+    def in_loop(self) -> bool:
+        """Whether the step belongs to an item of a loop."""
+        return self.row.path != ROOT and self.row.label.endswith("]")
+
+    @property
     def only_answered(self) -> bool:
         """Whether its output is an answer, which is shown with its question."""
         return only_answered(self.row, self.output, [answered for _, answered in self.answers])

@@ -166,7 +166,8 @@ class PageEvents:
 
     def _run_parts(self) -> str:
         allowed = part("allowed", self.picture) if self.picture.overrides else ""
-        return part("run_status", self.picture) + part("run_waits", self.picture) + allowed
+        items = part("items", self.picture) if self.picture.loops.is_long else ""
+        return part("run_status", self.picture) + part("run_waits", self.picture) + allowed + items
 
     def _asked(self, wait: WaitRow) -> Event:
         card = self.picture.card_at(wait.place)

@@ -42,6 +42,7 @@ from cuebook.service.runs.views import Answers, Nesting, changed_words
 from cuebook.service.stream import Calls
 from cuebook.surfaces.display import FOR_ASSISTANT
 from cuebook.surfaces.web.live.cards import BUSY, Card, Key, WorkTime, inside, slug, within
+from cuebook.surfaces.web.live.loops import Loops
 
 _NOT_FOR_PEOPLE = ("timer", "message")
 _LIVE_NOTES = {"model_attempt": "The model is called again, ", "model_waiting": "The call to the model "}
@@ -111,6 +112,7 @@ class Picture:
         self.settings: dict[str, Any] = {}
         self.notes: list[str] = []
         """Warnings without a step."""
+        self.loops = Loops()
         self.waits: dict[str, WaitRow] = {}
         """Open waits for people."""
         self.overrides: list[RunOverride] = []
@@ -257,6 +259,8 @@ class Picture:
             self.order.insert(after + 1, card)
             changes.new.append(card)
             self._touch(card)
+        else:
+            self.loops.count(card, -1)
         self._touch(card, card.status)
         if card.row.visit < row.visit:
             self._visit_again(card, changes)
@@ -264,6 +268,7 @@ class Picture:
         if row.started != card.row.started or card in changes.new:
             card.begins = self.work.now
         card.row, card.stopped = row, ""
+        self.loops.count(card, 1)
         self._time(card)
         if begins or (card in changes.new and row.status != "pending"):
             self.latest = card
@@ -299,6 +304,7 @@ class Picture:
             changes.gone.append(other)
 
     def _remove(self, card: Card) -> None:
+        self.loops.count(card, -1)
         self.order.remove(card)
         self._unfinished.pop(card, None)
         del self.cards[self._key(card.row.key)]
@@ -319,7 +325,9 @@ class Picture:
                 continue
             if card.row.seq >= seq:
                 row = card.row
+                self.loops.count(card, -1)
                 card.row = StepRow(row.path, row.label, row.visit, row.title, position=row.position)
+                self.loops.count(card, 1)
                 card.stopped = ""
                 self._time(card)
             if card.rewind(seq):

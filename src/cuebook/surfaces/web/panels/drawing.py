@@ -10,7 +10,7 @@ from cuebook.dialects.presentation.drawing import Drawing
 from cuebook.dialects.presentation.panels import Followed, Panel
 from cuebook.dialects.presentation.projection import Projection, Update
 from cuebook.kernel.events import Forked, Planned, Rewound, RunFinished
-from cuebook.kernel.journal import Entry
+from cuebook.kernel.journal import ROOT, Entry
 from cuebook.surfaces.web.drawing.layout import arrow_svg, attribute, box_svg, laid_out, svg
 from cuebook.surfaces.web.live.cards import Card
 from cuebook.surfaces.web.live.run_page import Picture
@@ -59,17 +59,28 @@ class DrawingView(PanelView):
     def _changed_boxes(self, entry: Entry, run: Picture) -> list[str]:
         event = entry.event
         if isinstance(event, Rewound | RunFinished | Forked | Planned):
-            seen = {card.row.label: _state(card) for card in run}
+            seen = {label: (run.loops.status(label), 1) for label in self._boxes if run.loops.status(label)}
+            seen |= {card.row.label: _state(card) for card in run}
             changed = [label for label in self._boxes if seen.get(label) != self._statuses.get(label)]
             self._statuses = seen
             return self._names(changed)
         place = entry.place
         label = str(getattr(event, "label", "") or place.step)
         card = run.card(place.path, label, place.visit) or run.card_at(place)
+        if card is not None and card.in_loop:
+            return self._changed_in_loop(card.row.label.partition("[")[0], run)
         if card is None or card.row.label not in self._boxes or self._statuses.get(card.row.label) == _state(card):
             return []
         self._statuses[card.row.label] = _state(card)
         return self._names([card.row.label])
+
+    def _changed_in_loop(self, step: str, run: Picture) -> list[str]:
+        """A step inside a loop has one box, which shows the status of all items together."""
+        state = (run.loops.status(step), 1)
+        if step not in self._boxes or run.card(ROOT, step, 1) is not None or self._statuses.get(step) == state:
+            return []
+        self._statuses[step] = state
+        return self._names([step])
 
     def _followed_now(self) -> dict[str, int] | None:
         content = self.projection.panel(self.panel.name)

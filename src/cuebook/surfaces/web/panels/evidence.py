@@ -66,7 +66,7 @@ class EvidenceView(PanelView):
             number=number,
             step=step,
             run=run.row.id,
-            status=card.status if card is not None else "pending",
+            status=card.status if card is not None else run.loops.status(step.label) or "pending",
             facts=sorted([*self._facts[step.label], *step.facts], key=lambda fact: fact.seq),
         )
 

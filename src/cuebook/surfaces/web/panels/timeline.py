@@ -53,7 +53,8 @@ class TimelineView(PanelView):
         return piece("panels/timeline.html", name=self.panel.name, bars=list(self._bars(run)))
 
     def _bars(self, run: Picture) -> Iterator[Bar]:
-        begun = [card for card in run if card.row.started is not None][-_MOST_BARS:]
+        begun = [card for card in run if card.row.started is not None and not run.loops.folds(card)]
+        begun = begun[-_MOST_BARS:]
         if not begun:
             return
         first = min(card.begins for card in begun)
