@@ -40,6 +40,7 @@ PARTS = (
     "programs",
     "agents",
     "children",
+    "loops",
     "alone",
     "together",
     "waiting",
@@ -212,6 +213,14 @@ def children(table: Table, folder: Path, rounds: int) -> None:
     table.add("its time", median(one[0] for one in found), "raw commits")
 
 
+def loops(table: Table, folder: Path, rounds: int) -> None:
+    """What an item of a long loop costs."""
+    from bench.loops import measure
+
+    _say("loops ...")
+    measure(table, folder, rounds)
+
+
 def starting(table: Table, rounds: int) -> None:
     _say("starting ...")
     for what, command, most in (
@@ -312,6 +321,8 @@ def main() -> None:
             agents(table, folder, chosen.rounds)
         if chosen.only in (None, "children"):
             children(table, folder, chosen.rounds)
+        if chosen.only in (None, "loops"):
+            loops(table, folder, chosen.rounds)
         if chosen.only in (None, "alone"):
             alone(table, folder, chosen.rounds, peers)
         if chosen.only in (None, "together"):
