@@ -126,6 +126,8 @@ async def test_a_long_loop_is_counted_with_its_failures_first_and_the_rest_folde
     assert live.main == last.main
     assert "24 items: 1 failed, 23 completed" in last["items"].words
     assert "each[7]" in last["items"].words
-    assert len(last["timeline"].find("div", class_="share")) == 4  # the loop, the item that failed, its step, and the last
+    assert (
+        len(last["timeline"].find("div", class_="share")) == 4
+    )  # the loop, the item that failed, its step, and the last
     assert len([one for one in last["cards"].find("article") if "data-item" in one.attributes]) == 48
     assert last["evidence-1"].attributes["data-status"] == "failed"  # of the step inside, in all items together

@@ -8,8 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
+from cuebook.kernel.errors import Busy
+from cuebook.kernel.events import Driven
+from cuebook.stores import leases
 from tests.dialects.pipeline.harness import PipelineHarness
 from tests.dialects.pipeline.run.flow.kill_process import harness_on
 from tests.dialects.pipeline.run.flow.playbooks import later, same_on_replay
@@ -55,9 +61,9 @@ async def begun(folder: Path, text: str) -> str:
     return run
 
 
-def driving(folder: Path, run: str) -> subprocess.Popen[bytes]:
+def driving(folder: Path, run: str, *lease: str) -> subprocess.Popen[bytes]:
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    command = [sys.executable, "-m", "tests.dialects.pipeline.run.flow.kill_process", str(folder), run]
+    command = [sys.executable, "-m", "tests.dialects.pipeline.run.flow.kill_process", str(folder), run, *lease]
     return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path})
 
 
@@ -127,4 +133,97 @@ async def test_a_wait_outlives_the_process_that_began_it(tmp_path: Path) -> None
     assert row.status == "completed", row.error
     assert harness.made("made") == ["before", "after"]
     await same_on_replay(harness, run)
+    await harness.close()
+
+
+SECTIONS = """
+name: Sections
+steps:
+  - id: broken
+    command: cli false
+on_failure:
+  - id: told
+    command: cli sh section.sh told
+  - id: after_told
+    command: cli sh -c 'echo "after_told $0" >> made' ${failure.step}
+finally:
+  - id: cleaned
+    for_each: [1, 2]
+    command: cli sh section.sh cleaned-${item}
+  - id: last
+    command: cli sh -c 'echo "last $0" >> made' ${failure.code}
+"""
+SECTION = """
+echo $1 >> made
+while test $1 = $(cat holds); do sleep 0.02; done
+"""
+
+
+@pytest.mark.parametrize("held", ["told", "cleaned-2"])
+async def test_a_kill_inside_a_section_continues_there(tmp_path: Path, held: str) -> None:
+    run = await begun(tmp_path, SECTIONS)
+    harness = harness_on(tmp_path)
+    (harness.workspace / "section.sh").write_text(SECTION)
+    (harness.workspace / "holds").write_text(held)
+
+    async def reached() -> bool:
+        return held in harness.made("made")
+
+    await killed_once(tmp_path, run, reached)
+    (harness.workspace / "holds").write_text("nothing")
+    await harness.service.drive(run)
+    (wait,) = await harness.store.waits(run=run)
+    assert wait.kind == "in_doubt"
+    await harness.service.decide(wait.id, "done", outcome={"exit_code": 0})
+    row = await harness.service.drive(run)
+    assert row.status == "failed"
+    assert row.error is not None
+    assert row.error.message.startswith("Step broken failed")
+    assert harness.made("made") == ["told", "after_told broken", "cleaned-1", "cleaned-2", "last exit_code"]
+    await same_on_replay(harness, run)
+    await harness.close()
+
+
+LONG = """
+name: Long
+steps:
+  - id: before
+    command: cli sh -c 'echo began >> made'
+  - id: long
+    command: cli sleep 1000
+    effect: read
+    timeout_ms: 5000
+"""
+
+
+async def test_a_step_much_longer_than_the_lease_keeps_its_run_until_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "LEASE", 1.5)
+    monkeypatch.setattr(leases, "LONGEST_GAP", 0.2)
+    run = await begun(tmp_path, LONG)
+    process = driving(tmp_path, run, "1.5")
+    harness = harness_on(tmp_path)
+    try:
+        async with asyncio.timeout(60):
+            while not harness.made("made"):
+                await asyncio.sleep(0.05)
+            looks = 0
+            while (await harness.store.run(run)).status == "running":
+                with suppress(Busy):
+                    await harness.store.claim(run, "another", harness.now)
+                    raise AssertionError("the run was taken over")
+                looks += 1
+                await asyncio.sleep(0.1)
+    finally:
+        process.kill()
+        await asyncio.to_thread(process.wait)
+    assert looks > 5
+    row = await harness.store.run(run)
+    assert row.error is not None
+    assert "still running after 5 s" in row.error.message
+    assert "a longer time limit, up to `max_seconds` under [limits]" in row.error.fix
+    assert harness.made("made") == ["began"]
+    drivers = {one.driver for one in await harness.events(run, Driven)}
+    assert len(drivers) == 1
     await harness.close()
