@@ -18,6 +18,7 @@ class GitServer:
     def __init__(self, root: Path, token: str = "") -> None:
         self.root = root
         self.token = token
+        self.user = "x"
         self.requests: list[str] = []
         outer = self
 
@@ -61,7 +62,7 @@ class GitServer:
         self.requests.append(f"{request.command} {request.path}")
         path, _, query = request.path.partition("?")
         body = _body(request)
-        wanted = "Basic " + base64.b64encode(f"x:{self.token}".encode()).decode()
+        wanted = "Basic " + base64.b64encode(f"{self.user}:{self.token}".encode()).decode()
         pushing = "git-receive-pack" in request.path
         if self.token and pushing and request.headers.get("Authorization") != wanted:
             _answer(request, 401, [("WWW-Authenticate", 'Basic realm="git"')], b"Unauthorized\n")
@@ -77,7 +78,7 @@ class GitServer:
             "CONTENT_LENGTH": str(len(body)),
             "HTTP_CONTENT_ENCODING": request.headers.get("Content-Encoding", ""),
             "GIT_PROTOCOL": request.headers.get("Git-Protocol", ""),
-            "REMOTE_USER": "x",
+            "REMOTE_USER": self.user,
             "REMOTE_ADDR": "127.0.0.1",
         }
         done = subprocess.run(["git", "http-backend"], input=body, env=env, capture_output=True)

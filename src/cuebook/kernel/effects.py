@@ -62,7 +62,7 @@ class SecretUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     at: str
-    """`env.NAME` or `stdin` of a command, `headers.NAME` or `body` of a request, `arguments.NAME` of a tool; for a tool
+    """`env.NAME`, `credentials.HOST` or `stdin` of a command, `headers.NAME` or `body` of a request, `arguments.NAME` of a tool; for a tool
     server that the playbook defines, the header's name."""
     handle: str
     """`env:NAME`, `keyring:NAME`, `file:PATH`, or a name for one of these."""
@@ -275,6 +275,8 @@ class RunCommand(Acting, frozen=True):
     """The files that it must have produced when it succeeds, by name: paths relative to its folder."""
     takes: dict[str, FileRef] = {}
     """Files that are put into the workspace before it starts, by their paths relative to its folder."""
+    credentials: dict[str, str] = {}
+    """The user names that git gives to hosts of `network`. Their passwords are secrets."""
 
     @property
     def subject(self) -> str:

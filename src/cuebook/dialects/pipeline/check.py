@@ -41,7 +41,7 @@ ERRORS = {
     "BAD_COMMAND": "A command is malformed, incomplete or has extra words.",
     "NOT_OF_THIS_STEP": "Steps of this namespace do not have this field.",
     "BAD_FOLDER": "A folder is not below the workspace.",
-    "BAD_HOST": "An entry of network is not a host.",
+    "BAD_HOST": "An entry of network or credentials is not a host, or not one that the command can reach.",
     "BAD_FILE": "A file that a step produces or takes is malformed, or is used as text.",
     "BAD_PATH": "An entry of reads is not a path that a command can be given to read.",
     "BAD_LLM": "A step that calls a model lacks a required field.",

@@ -102,6 +102,13 @@ class Secret(msgspec.Struct, frozen=True):
     line: int = 0
 
 
+class Credential(msgspec.Struct, frozen=True):
+    """How git signs in at a host."""
+
+    username: Words
+    password: Secret
+
+
 Field = Any
 """A value in an action: Words, Secret, a plain value, or lists and objects of these."""
 
@@ -271,7 +278,7 @@ class HttpStatus(msgspec.Struct, frozen=True, tag="http_status"):
 
 
 class DomContains(msgspec.Struct, frozen=True, tag="dom_contains"):
-    text: str
+    text: str | Words
     selector: str = ""
     case_insensitive: bool = False
 
@@ -287,25 +294,32 @@ class ExitCode(msgspec.Struct, frozen=True, tag="exit_code"):
 
 
 class OutputContains(msgspec.Struct, frozen=True, tag="output_contains"):
-    text: str
+    text: str | Words
     stream: Literal["stdout", "stderr"] = "stdout"
 
 
 class FileHolds(msgspec.Struct, frozen=True, tag="file"):
     path: Words
     exists: bool = True
-    contains: str = ""
+    contains: str | Words = ""
 
 
 class CommandHolds(msgspec.Struct, frozen=True, tag="command"):
     """A command that only reads must succeed."""
 
     argv: tuple[Words, ...]
-    contains: str = ""
+    contains: str | Words = ""
     """Text that its output must contain."""
 
 
+EXPECTED = ("text", "contains", "equals")
+"""The fields of an assertion that may contain references, which are then `Words`."""
 Assertion = HttpStatus | DomContains | JsonPath | ExitCode | OutputContains | FileHolds | CommandHolds
+
+
+def references_of(assertion: Assertion) -> list[str]:
+    """The fields of an assertion that have references."""
+    return [name for name in EXPECTED if isinstance(getattr(assertion, name, None), Words)]
 
 
 class Postcondition(msgspec.Struct, frozen=True):
@@ -409,6 +423,8 @@ class Step(msgspec.Struct, frozen=True):
     """The declared effect; None if undeclared."""
     network: tuple[str, ...] = ()
     """The hosts that its command may reach."""
+    credentials: dict[str, Credential] = {}
+    """How git signs in at these hosts."""
     reads: tuple[str, ...] = ()
     """The paths outside the workspace that its command may read."""
     files: dict[str, Words] = {}

@@ -26,6 +26,7 @@ from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.outcomes import CommandResult, Failed
 from cuebook.kernel.ports import Action, Call, Confinement, Description, Sandbox
 from cuebook.kernel.run import Settings
+from cuebook.performers.commands import credentials
 from cuebook.performers.commands import files as command_files
 from cuebook.performers.commands.folders import Folders
 from cuebook.performers.commands.mentions import Named, named_by
@@ -36,7 +37,7 @@ from cuebook.performers.files.digests import digest_aside
 
 def environment_shown(effect: RunCommand) -> dict[str, str]:
     """The variables that an effect sets, with the handles of secrets."""
-    secret = {use.at.partition(".")[2]: _with_handle(use) for use in effect.secrets if use.at != "stdin"}
+    secret = {use.at.partition(".")[2]: _with_handle(use) for use in effect.secrets if use.at.startswith("env.")}
     return {**effect.env, **secret}
 
 
@@ -51,6 +52,8 @@ def preview(
     reads: Sequence[str],
 ) -> dict[str, str]:
     made = {"command": shlex.join(effect.argv), "program": found.program, "folder": found.cwd}
+    if effect.credentials:
+        made["credentials"] = credentials.shown(effect)
     if environment:
         made["environment"] = "\n".join(f"{name}={value}" for name, value in environment.items())
     given = [_with_handle(use) for use in effect.secrets if use.at == "stdin"]
@@ -229,7 +232,8 @@ class CommandPerformer:
     ) -> CommandResult | Failed:
         secrets = call.secrets() if effect.secrets else {}
         env = {**self._environment(private, call.key), **effect.env}
-        env.update({at.partition(".")[2]: value for at, value in secrets.items() if at != "stdin"})
+        env.update({at.partition(".")[2]: value for at, value in secrets.items() if at.startswith("env.")})
+        env.update(credentials.environment(effect, secrets, env))
         started = time.monotonic()
 
         async def hold() -> None:

@@ -121,7 +121,7 @@ def _check_secret(use: SecretUse, effect: RunCommand) -> None:
         raise SecretMisplaced(
             f"The variable {name} decides which code runs, so it cannot contain a secret.", fix="Use another variable."
         )
-    if kind == "env" and _VARIABLE.fullmatch(name):
+    if (kind == "env" and _VARIABLE.fullmatch(name)) or (kind == "credentials" and name in effect.credentials):
         return
     if use.at != "stdin":
         raise SecretMisplaced(

@@ -25,11 +25,9 @@ PUSH = """\
 name: Release
 steps:
   - id: push
-    command: cli git
-    with:
-      args: [-c, "credential.helper=!f() {{ echo username=x; echo password=$PUSH_TOKEN; }}; f", push, -q, origin, main]
-    env: {{PUSH_TOKEN: "secret:env:PUSH"}}
+    command: cli git push -q origin main
     network: {network}
+    credentials: {{{host}: {{username: x, password: "secret:env:PUSH"}}}}
 """
 
 
@@ -61,9 +59,10 @@ def repository(folder: Path, origin: str) -> None:
 async def test_git_pushes_to_a_listed_host_and_to_no_other(harness: PipelineHarness, tmp_path: Path) -> None:
     with git_server(tmp_path / "served", TOKEN) as server:
         repository(harness.workspace, server.create("project"))
-        other = await run(harness, PUSH.format(network="[github.com:443]"))
+        other = await run(harness, PUSH.format(network="[github.com:443]", host="github.com"))
         assert (other.status, server.requests) == ("awaiting_approval", [])  # no rule for that host
-        pushed = await run(harness, PUSH.format(network=f'["127.0.0.1:{server.port}"]'))
+        host = f'"127.0.0.1:{server.port}"'
+        pushed = await run(harness, PUSH.format(network=f"[{host}]", host=host))
         assert pushed.status == "completed", pushed.error
         assert server.log("project") == ["first"]
         assert TOKEN.encode() not in bytes_below(harness.workspace)
@@ -160,6 +159,13 @@ async def test_a_path_that_cannot_be_given_fails_the_step(harness: PipelineHarne
         ("network: ['${host}']", "BAD_REFERENCE"),
         ("network: []", "SCHEMA"),
         ("network: true", "SCHEMA"),
+        ("credentials: {b.example: {username: a, password: 'secret:env:P'}}", "BAD_HOST"),
+        ("network: [b.example]\n    credentials: {b.example: {username: a, password: open}}", "SCHEMA"),
+        (
+            "network: [b.example]\n    credentials: {b.example: {username: 'secret:env:P', password: 'secret:env:P'}}",
+            "SECRET_MISPLACED",
+        ),
+        ("network: [b.example]\n    credentials: {b.example: {username: a}}", "SCHEMA"),
         ("reads: [data]", "BAD_PATH"),
         ("reads: [/]", "BAD_PATH"),
         ("reads: ['~']", "BAD_PATH"),
@@ -171,7 +177,7 @@ async def test_a_path_that_cannot_be_given_fails_the_step(harness: PipelineHarne
 def test_a_mistake_is_reported_with_its_line(field: str, code: str) -> None:
     text = f"name: N\nargs: {{host: {{default: a}}}}\nsteps:\n  - id: a\n    command: cli true\n    {field}\n"
     found = [(one.code, one.line) for one in check(text, "p.yml") if one.severity == "error"]
-    assert found == [(code, 6)]
+    assert found == [(code, 6 + field.count("\n"))]
 
 
 def test_only_commands_have_hosts_and_paths() -> None:

@@ -9,7 +9,8 @@ from tests.dialects.pipeline.harness import PipelineHarness
 
 
 def step(command: str, wanted: str) -> str:
-    return f"name: A\nsteps:\n  - id: a\n    command: {command}\n    postcondition: {wanted}\n"
+    args = "{version: {required: false}, number: {required: false}, empty: {required: false}}"
+    return f"name: A\nsteps:\n  - id: a\n    command: {command}\n    postcondition: {wanted}\nargs: {args}\n"
 
 
 @pytest.mark.parametrize(
@@ -27,11 +28,17 @@ def step(command: str, wanted: str) -> str:
         ("cli sh -c 'echo hello > made'", "{type: file, path: made, contains: bye}", "does not contain the text"),
         ("cli sh -c 'echo hello > made'", "{type: command, command: cli cat made, contains: hello}", ""),
         ("cli true", "{type: command, command: cli cat made}", "exit code 1"),
+        ("cli sh -c 'echo v1.2 | tee made'", "{type: file, path: made, contains: 'v${version}'}", ""),
+        ("cli echo v1.3", "{type: output_contains, text: 'v${version}'}", "stdout does not contain the text"),
+        ("cli echo v1.2", "{type: command, command: cli echo v1.2, contains: '${a.stdout}'}", ""),
+        ("""cli echo '{"n": 1.2}'""", "{type: json_path, path: $.n, equals: '${number}'}", ""),
+        ("""cli echo '{"n": "1.2"}'""", "{type: json_path, path: $.n, equals: '${number}'}", "has a different value"),
+        ("cli true", "{type: output_contains, text: '${empty}'}", "the argument 'empty' has no value"),
     ],
 )
 async def test_a_command_is_checked(harness: PipelineHarness, command: str, wanted: str, problem: str) -> None:
     harness.pipeline = parse(step(command, wanted), "a.yml")
-    row = await harness.do()
+    row = await harness.do(inputs={"version": "1.2", "number": 1.2})
     assert row.status == ("failed" if problem else "completed"), row.error
     if row.error is not None:
         assert problem in row.error.message

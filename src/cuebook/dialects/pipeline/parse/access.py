@@ -1,12 +1,15 @@
-"""Parses what a command may reach beyond its workspace: the hosts of `network` and the paths of `reads`.
+"""Parses what a command may reach beyond its workspace: the hosts of `network`, with the `credentials` that git gives them,
+and the paths of `reads`.
 
-Both are fixed in the text, so that what a run may reach is known before it starts. Pure.
+Hosts and paths are fixed in the text, so that what a run may reach is known before it starts. Pure.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
+from cuebook.dialects.pipeline.model import Credential, Secret
 from cuebook.dialects.pipeline.parse.references import Scope
 from cuebook.formats.addresses import BadHost, parse_place
 from cuebook.formats.values import Value
@@ -28,6 +31,33 @@ def hosts(scope: Scope, value: Value, at: str) -> tuple[str, ...]:
         except BadHost as error:
             scope.shape.wrong(one.line, f"{at}: {error.message}", error.fix, "BAD_HOST")
     return tuple(found)
+
+
+def credentials(scope: Scope, value: Value, hosts: Collection[str], at: str) -> dict[str, Credential]:
+    """A user name and a password for each host that git signs in at."""
+    shape = scope.shape
+    found: dict[str, Credential] = {}
+    for name, one, line in shape.named(value, at):
+        where = f"{at}.{name}"
+        try:
+            host = str(parse_place(name))
+        except BadHost as error:
+            shape.wrong(line, f"{where}: {error.message}", error.fix, "BAD_HOST")
+            continue
+        if host not in hosts:
+            shape.wrong(line, f"{where}: the command cannot reach this host.", "Add it to network.", "BAD_HOST")
+        fields = shape.closed(one, where, ("username", "password"), ("username", "password"))
+        if len(fields) < 2:
+            continue
+        words = {key: shape.text(field, f"{where}.{key}") for key, field in fields.items()}
+        username = scope.words(words["username"], fields["username"].line, f"{where}.username")
+        password = scope.words_or_secret(words["password"], fields["password"].line, f"{where}.password")
+        if isinstance(password, Secret):
+            found[host] = Credential(username, password)
+        elif words["password"]:
+            fix = "Declare an argument with `secret: true` and refer to it, or write secret:HANDLE."
+            shape.wrong(fields["password"].line, f"{where}.password must be a secret.", fix)
+    return found
 
 
 def paths(scope: Scope, value: Value, at: str) -> tuple[str, ...]:

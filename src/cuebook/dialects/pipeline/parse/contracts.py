@@ -18,6 +18,7 @@ from cuebook.dialects.pipeline.model import (
     OutputContains,
     Postcondition,
     Retry,
+    Words,
 )
 from cuebook.dialects.pipeline.parse import commands
 from cuebook.dialects.pipeline.parse.places import namespace_of
@@ -138,18 +139,18 @@ def _read(shape: Shape, scope: Scope, kind: str, fields: Any, at: str) -> Assert
         case "output_contains":
             known = ("stdout", "stderr")
             stream = shape.choice(fields["stream"], f"{at}.stream", known) if "stream" in fields else "stdout"
-            return OutputContains(shape.text(fields["text"], f"{at}.text"), cast(Any, stream))
+            return OutputContains(_expected(shape, scope, fields["text"], f"{at}.text"), cast(Any, stream))
         case "file":
             file = scope.after_itself().words(shape.text(fields["path"], f"{at}.path"), fields["path"].line, at)
             exists = shape.flag(fields["exists"], f"{at}.exists") if "exists" in fields else True
-            contains = shape.text(fields["contains"], f"{at}.contains") if "contains" in fields else ""
+            contains = _expected(shape, scope, fields["contains"], f"{at}.contains") if "contains" in fields else ""
             if contains and not exists:
                 shape.wrong(
                     fields["contains"].line, f"{at}: a file that must not exist contains nothing.", "Remove one."
                 )
             return FileHolds(file, exists, contains)
         case "command":
-            contains = shape.text(fields["contains"], f"{at}.contains") if "contains" in fields else ""
+            contains = _expected(shape, scope, fields["contains"], f"{at}.contains") if "contains" in fields else ""
             return _probe(shape, scope, fields["command"], f"{at}.command", contains)
         case "http_status":
             status = shape.whole(fields["equals"], f"{at}.equals", 0)
@@ -163,16 +164,25 @@ def _read(shape: Shape, scope: Scope, kind: str, fields: Any, at: str) -> Assert
                 if "case_insensitive" in fields
                 else False
             )
-            return DomContains(shape.text(fields["text"], f"{at}.text", empty=True), selector, loose)
+            return DomContains(_expected(shape, scope, fields["text"], f"{at}.text", empty=True), selector, loose)
     written = shape.text(fields["path"], f"{at}.path").strip()
     path = json_path(written)
     if path is None:
         fix = "Write $ for the whole value, then .field or [0], as in $.items[0].name."
         shape.wrong(fields["path"].line, f"{at}.path '{written[:60]}' is not a path.", fix)
-    return JsonPath(path or (), shape.plain(fields["equals"], f"{at}.equals"), written)
+    equals = fields["equals"]
+    plain = not (equals.kind == "str" and scope.mentions(equals.text))
+    expected = shape.plain(equals, f"{at}.equals") if plain else _expected(shape, scope, equals, f"{at}.equals")
+    return JsonPath(path or (), expected, written)
 
 
-def _probe(shape: Shape, scope: Scope, value: Value, at: str, contains: str) -> CommandHolds | None:
+def _expected(shape: Shape, scope: Scope, value: Value, at: str, *, empty: bool = False) -> str | Words:
+    """The text that is looked for. It is taken literally unless it has a reference."""
+    text = shape.text(value, at, empty=empty)
+    return scope.after_itself().words(text, value.line, at) if scope.mentions(text) else text
+
+
+def _probe(shape: Shape, scope: Scope, value: Value, at: str, contains: str | Words) -> CommandHolds | None:
     after, text = scope.after_itself(), shape.text(value, at).strip()
     if text and namespace_of(text) != "cli":
         shape.wrong(value.line, f"{at} must be a cli command.", "Write it as in `cli git tag -l v1`.")

@@ -77,7 +77,7 @@ class _Tracing:
             if not isinstance(step.action, Question):  # a person's answer is the user's own text
                 self._steps.add(step.id)
             return step
-        named = self._from((step.action, step.env))
+        named = self._from((step.action, step.env, step.credentials))
         named = named or any(ref.step in self._steps for ref in refs(step.takes))  # it may be code
         fed = self._from(step.stdin)
         if named or fed:

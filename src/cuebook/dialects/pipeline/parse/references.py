@@ -191,6 +191,10 @@ class Scope:
         for number, one in enumerate(value.items):
             self.literal(one, f"{at}[{number}]", but=but)
 
+    def mentions(self, text: str) -> bool:
+        """Whether the text has a reference to a known name."""
+        return bool(self._leading(text))
+
     def warn_unreplaced(self, text: str, line: int, at: str) -> None:
         """Warns about a reference in text for people, where it is not replaced."""
         found = self._leading(text)

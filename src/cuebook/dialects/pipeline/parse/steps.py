@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cuebook.dialects.pipeline.model import (
+    EXPECTED,
     Child,
     CommandHolds,
     Condition,
@@ -26,6 +27,7 @@ from cuebook.dialects.pipeline.model import (
     Step,
     Web,
     Words,
+    references_of,
 )
 from cuebook.dialects.pipeline.parse import access, commands, contracts, files, flow, people, run_values, undo
 from cuebook.dialects.pipeline.parse.conditions import condition
@@ -42,7 +44,7 @@ OF_THE_FORMAT = (
 )  # fmt: skip
 ADDED = (
     *FLOW,
-    "with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect", "network", "reads", "files", "takes", "state",
+    "with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect", "network", "credentials", "reads", "files", "takes", "state",
     "input", "rollback",
 )  # fmt: skip
 CHILD = "playbook"
@@ -56,6 +58,7 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "env": ("cli",),
     "cwd": ("cli",),
     "network": ("cli",),
+    "credentials": ("cli",),
     "files": ("cli",),
     "takes": ("cli",),
     "reads": ("cli",),
@@ -204,7 +207,7 @@ def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) 
         read["output"] = contracts.output(shape, fields["output"], f"{at}.output")
     if "postcondition" in fields:
         checked = fields["postcondition"].fields.get("assertions", fields["postcondition"])  # other fields are metadata
-        scope.literal(checked, f"{at}.postcondition", but=("command", "path"))
+        scope.literal(checked, f"{at}.postcondition", but=("command", "path", *EXPECTED))
         read["postcondition"] = contracts.postcondition(scope, fields["postcondition"], f"{at}.postcondition")
     if "rollback" in fields:
         read["rollback"] = undo.rollback(scope, fields["rollback"], f"{at}.rollback", _common)
@@ -222,6 +225,9 @@ def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) 
         read["effect"] = shape.choice(fields["effect"], f"{at}.effect", ("write", "read"))
     if "network" in fields:
         read["network"] = access.hosts(scope, fields["network"], f"{at}.network")
+    if "credentials" in fields:
+        reached = read.get("network", ())
+        read["credentials"] = access.credentials(scope, fields["credentials"], reached, f"{at}.credentials")
     if "reads" in fields:
         read["reads"] = access.paths(scope, fields["reads"], f"{at}.reads")
     if "files" in fields:
@@ -250,6 +256,7 @@ def _beyond(fields: Mapping[str, Value], action: Any = None, checks: Postconditi
     if checks is not None:
         kinds = [str(one.__struct_config__.tag) for one in checks.assertions]
         found += [f"postcondition.{kind}" for kind in kinds if kind in contracts.OF_COMMANDS]
+        found += [f"postcondition.{name}" for one in checks.assertions for name in references_of(one)]
     if "output" in fields:
         found += [f"output.{name}" for name in contracts.ADDED if name in fields["output"].fields]
     return tuple(found)

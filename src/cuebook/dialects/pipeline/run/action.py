@@ -96,6 +96,8 @@ def _command(step: Step, action: Cli, scope: Scope, given: Given, common: dict[s
                 uses.append(_use(f"env.{name}", value, scope))
         else:
             env[name] = scope.text(value)
+    passwords = ((host, one.password) for host, one in step.credentials.items())
+    uses += [_use(f"credentials.{host}", password, scope) for host, password in passwords if scope.has(password)]
     stdin = ""
     if isinstance(step.stdin, Secret):
         uses.append(_use("stdin", step.stdin, scope))
@@ -109,6 +111,7 @@ def _command(step: Step, action: Cli, scope: Scope, given: Given, common: dict[s
         env,
         stdin,
         network=step.network,
+        credentials={host: scope.text(one.username) for host, one in step.credentials.items()},
         reads=step.reads,
         files={name: scope.text(path) for name, path in step.files.items()},
         takes={path: scope.file(file, step.line) for path, file in step.takes.items()},

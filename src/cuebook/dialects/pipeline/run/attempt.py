@@ -12,7 +12,7 @@ from cuebook.dialects.pipeline.run.children import running
 from cuebook.dialects.pipeline.run.llm import asking
 from cuebook.dialects.pipeline.run.outputs import broken_off, evidence, read, violated, violations
 from cuebook.dialects.pipeline.run.postconditions import UNSEEN, check, evidence_of
-from cuebook.dialects.pipeline.run.probes import probed
+from cuebook.dialects.pipeline.run.probes import probed, resolved
 from cuebook.dialects.pipeline.run.questions import asked
 from cuebook.dialects.pipeline.run.results import ENDING, Facts, Result, written
 from cuebook.dialects.pipeline.run.retry import nothing_done
@@ -70,10 +70,14 @@ def _verified(line: Progress, step: Step, result: Result, shown: Mapping[str, st
         return result
     scope, label = line.scope, line.label(step)
     before, scope.results[step.id] = scope.results.get(step.id), result
-    probes = yield from probed(step, step.postcondition, scope, line.given)
+    try:
+        wanted = resolved(step.postcondition, scope)
+    except EffectFailed as error:
+        return result.failing(error.failed)
+    probes = yield from probed(step, wanted, scope, line.given)
     if before is None:
         scope.results.pop(step.id, None)
-    report = check(step.postcondition, evidence_of(result, probes))
+    report = check(wanted, evidence_of(result, probes))
     yield Noted("postcondition", report.plain())
     if report.verdict == "failed":
         return result.failing(report.failed())

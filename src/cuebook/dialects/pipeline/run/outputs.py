@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cuebook.dialects.pipeline.model import Cli, ExitCode, HttpStatus, Llm, Output, Step
+import msgspec
+
+from cuebook.dialects.pipeline.model import Cli, ExitCode, HttpStatus, Llm, Output, Step, references_of
 from cuebook.dialects.pipeline.run.postconditions import check, evidence_of
 from cuebook.dialects.pipeline.run.results import Facts, Result, written
 from cuebook.formats.schema import Draft, mismatches
@@ -194,7 +196,9 @@ def broken(step: Step, outcome: AnyOutcome) -> str:
     problems = violations(step.output, result)
     if problems or step.postcondition is None:
         return "; ".join(problems)
-    report = check(step.postcondition, evidence_of(result))
+    # What it compares with earlier steps is checked once the step has its result.
+    plain = tuple(one for one in step.postcondition.assertions if not references_of(one))
+    report = check(msgspec.structs.replace(step.postcondition, assertions=plain), evidence_of(result))
     return report.words if report.verdict == "failed" else ""
 
 

@@ -147,7 +147,7 @@ def _exit_code(wanted: ExitCode, evidence: Evidence) -> Checked:
 
 def _output(wanted: OutputContains, evidence: Evidence) -> Checked:
     kind = "output_contains"
-    if wanted.text in (evidence.stdout if wanted.stream == "stdout" else evidence.stderr):
+    if str(wanted.text) in (evidence.stdout if wanted.stream == "stdout" else evidence.stderr):
         return Checked(kind, "passed")
     if wanted.stream == "stdout" and evidence.flaw:
         return Checked(kind, "missing", f"the text is not in the available output, which is {evidence.flaw}")
@@ -162,7 +162,7 @@ def _probed(wanted: FileHolds | CommandHolds, seen: CommandResult | str) -> Chec
     if isinstance(wanted, CommandHolds):
         if code != 0:
             return Checked(kind, "failed", f"the command ended with exit code {code}", "command_failed", 0, code)
-        if wanted.contains not in str(seen.stdout):
+        if str(wanted.contains) not in str(seen.stdout):
             return Checked(kind, "failed", "its output does not contain the text", "command_output", REDACTED)
         return Checked(kind, "passed", observed=code)
     if code not in (0, 1) and not (wanted.contains and code == 2):
@@ -187,7 +187,7 @@ def _page(wanted: DomContains, evidence: Evidence) -> Checked:
 
 
 def _contained(wanted: DomContains, page: str | None, flaw: str) -> Checked:
-    kind, text = "dom_contains", wanted.text
+    kind, text = "dom_contains", str(wanted.text)
     if page is None:
         return Checked(kind, "failed", f"the page has no element {wanted.selector}", "dom_element_missing", REDACTED)
     if wanted.case_insensitive:
