@@ -30,7 +30,7 @@ def test_an_object_of_single_values_has_fields() -> None:
         "quiet": ("quiet", "boolean", False),
         "team": ("team", "choice", True),
     }
-    assert example(WINDOW) == '{"minutes":0,"why":"...","quiet":false,"team":"web"}'
+    assert example(WINDOW) == '{"minutes":1,"why":"...","quiet":false,"team":"web"}'
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,14 @@ class Field(NamedTuple):
     about: str = ""
     limits: Mapping[str, Any] = {}
 
+    @property
+    def range_words(self) -> str:
+        """The limits of a number, as in `from 1 to 3`; empty if it has none."""
+        least, most = self.limits.get("minimum"), self.limits.get("maximum")
+        if least is not None and most is not None:
+            return f"from {least} to {most}"
+        return f"at least {least}" if least is not None else f"at most {most}" if most is not None else ""
+
 
 def fields_of(schema: Any) -> tuple[Field, ...]:
     """The fields for a schema of single values, or of an object of single values; empty if only JSON can describe it."""
@@ -105,4 +113,6 @@ def _likely(field: Field) -> Any:
         return field.default
     if field.options:
         return field.options[0]
-    return {"text": "...", "number": 0, "integer": 0, "boolean": True, "choice": ""}[field.kind]
+    least, most = field.limits.get("minimum"), field.limits.get("maximum")
+    number = least if least is not None else min(0, most) if most is not None else 0
+    return {"text": "...", "number": number, "integer": number, "boolean": True, "choice": ""}[field.kind]

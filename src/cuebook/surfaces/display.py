@@ -147,7 +147,8 @@ def choices_of(wait: WaitRow) -> str:
 def _field_words(field: Field) -> str:
     """A field of a form, in words."""
     kind = "|".join(field.options) if field.options else field.kind
-    return f"{field.name or 'value'} ({kind}{'' if field.required else ', optional'})"
+    limits = f" {field.range_words}" if field.range_words else ""
+    return f"{field.name or 'value'} ({kind}{limits}{'' if field.required else ', optional'})"
 
 
 def asked_again(details: Mapping[str, Any]) -> str:

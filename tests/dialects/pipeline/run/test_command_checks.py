@@ -31,8 +31,8 @@ def step(command: str, wanted: str) -> str:
         ("cli sh -c 'echo v1.2 | tee made'", "{type: file, path: made, contains: 'v${version}'}", ""),
         ("cli echo v1.3", "{type: output_contains, text: 'v${version}'}", "stdout does not contain the text"),
         ("cli echo v1.2", "{type: command, command: cli echo v1.2, contains: '${a.stdout}'}", ""),
-        ("""cli echo '{"n": 1.2}'""", "{type: json_path, path: $.n, equals: '${number}'}", ""),
-        ("""cli echo '{"n": "1.2"}'""", "{type: json_path, path: $.n, equals: '${number}'}", "has a different value"),
+        ("""cli echo '{"n":1.2}'""", "{type: json_path, path: $.n, equals: '${number}'}", ""),
+        ("""cli echo '{"n":"1.2"}'""", "{type: json_path, path: $.n, equals: '${number}'}", "has a different value"),
         ("cli true", "{type: output_contains, text: '${empty}'}", "the argument 'empty' has no value"),
     ],
 )

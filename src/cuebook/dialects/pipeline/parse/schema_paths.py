@@ -94,4 +94,7 @@ def _kind(options: Sequence[dict[str, Any]]) -> str:
     kinds = {str(option.get("type", "object")) for option in options}
     if kinds == {"array"}:
         return "a list"
-    return "an object" if "object" in kinds or len(kinds) > 1 else f"a {kinds.pop()}"
+    if "object" in kinds or len(kinds) > 1:
+        return "an object"
+    kind = kinds.pop()
+    return f"{'an' if kind == 'integer' else 'a'} {kind}"

@@ -42,7 +42,8 @@ def parallel(line: Progress, step: Step, action: Parallel, sequence: Sequenced) 
             continue
         last, inner = _returned(outcome)
         line.keep_inner(inner)
-        results.append((lane.name, last))
+        # Its last step may have failed without ending the branch; then the branch has no result.
+        results.append((lane.name, Result() if last.facts.error else last))
     collected.add(results)
     yield from settled(line.scope, collected.kept, again=race)
     yield Noted("branches", {**collected.summary, **({"winner": won} if race and won else {})})

@@ -39,7 +39,7 @@ def item(key: str, result: Result) -> Item:
     if facts.truncated or facts.replaced:
         return Item(key, status, None, facts.message, incomplete=True)
     value: Any = None
-    if len(result.text):
+    if len(result.text) and status != "failed":  # what breaks its contract is not a result
         value = result.json() if result.has_json() else without_line_end(str(result.text))
     return Item(key, status, value, facts.message)
 
