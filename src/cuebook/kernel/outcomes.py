@@ -224,6 +224,8 @@ class PlaybookResult(Outcome, frozen=True):
     """What its program returned."""
     used: dict[str, float] = {}
     """What it used since its last report to its parent, by the names of `Totals`."""
+    files: tuple[FileRef, ...] = ()
+    """The files that its steps produced. Of two with the same name, the later one."""
 
 
 SUPERSEDED_RUN = "superseded_run"

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -329,7 +329,10 @@ class Service(Queries):
         inputs = playbook.accept(given, settings.options).values
         self._check_secrets(inputs, "input", "continued", text=playbook.text, name=playbook.name)
         pins = await self._pins(playbook, settings)
-        row = self._row(parent.dialect, parent.interpreter, playbook.digest, playbook.name or parent.name, who)
+        # It stays a run of the same playbook, whatever the file with the correction is called.
+        same = not playbook.name or PurePath(playbook.name).suffix == PurePath(parent.name).suffix
+        name = parent.name if same else playbook.name
+        row = self._row(parent.dialect, parent.interpreter, playbook.digest, name, who)
         row.parent = parent.id
         kept = {one.step for one in found.verdicts if one.verdict == "kept"}
         paused = {wait.prompt for wait in view.waits if wait.kind == "breakpoint"}

@@ -17,8 +17,19 @@ from cuebook.kernel.context import Text
 from cuebook.kernel.effects import RunPlaybook
 from cuebook.kernel.engine.approval import CANCELLED
 from cuebook.kernel.engine.budget import NO_BUDGET
+from cuebook.kernel.engine.files import kept_in
 from cuebook.kernel.errors import Busy, NotFound
-from cuebook.kernel.events import ENDED, WAITING, ArtifactMade, Performing, PinnedPlaybook, Rewound, RunFinished
+from cuebook.kernel.events import (
+    ENDED,
+    WAITING,
+    ArtifactMade,
+    Performed,
+    Performing,
+    PinnedPlaybook,
+    Rewound,
+    RunFinished,
+)
+from cuebook.kernel.files import FileRef
 from cuebook.kernel.journal import Key, Place, without_void
 from cuebook.kernel.outcomes import CHILD, CHILD_FAILED, USED, AnyOutcome, Failed, PlaybookResult
 from cuebook.kernel.ports import Claim
@@ -215,7 +226,7 @@ async def _outcome(driver: Driver, key: Key, row: RunRow) -> AnyOutcome:
             f"`cuebook show {row.id}` shows what happened, and `cuebook retry {driver.outermost.run_id}` continues it there.",
             details={CHILD: row.id, "code": why.code, "status": row.status, USED: used},
         )
-    kinds = (ArtifactMade.__name__, RunFinished.__name__, Rewound.__name__)
+    kinds = (Performed.__name__, ArtifactMade.__name__, RunFinished.__name__, Rewound.__name__)
     entries = without_void([engine.codec.entry(one) async for one in engine.store.records(row.id, kinds=kinds)])
     artifact, value = None, None
     for entry in entries:
@@ -223,7 +234,9 @@ async def _outcome(driver: Driver, key: Key, row: RunRow) -> AnyOutcome:
             artifact = entry.event
         elif isinstance(entry.event, RunFinished):
             value = entry.event.result
+    named = {one.name: FileRef(one.name, one.digest, one.size, one.filename) for one in kept_in(entries)}
+    files = tuple(named.values())
     if artifact is not None:
-        return PlaybookResult(row.id, artifact.content, artifact.type, value, used)
+        return PlaybookResult(row.id, artifact.content, artifact.type, value, used, files)
     text = "" if value is None else msgspec.json.encode(value).decode()
-    return PlaybookResult(row.id, Text(text), "json" if text else "", value, used)
+    return PlaybookResult(row.id, Text(text), "json" if text else "", value, used, files)

@@ -14,6 +14,7 @@ import msgspec
 from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
 
 from cuebook.dialects import registry
+from cuebook.kernel.engine.files import KeptFile
 from cuebook.kernel.engine.waits import NEEDS
 from cuebook.kernel.events import FOR_HOST
 from cuebook.kernel.journal import step_at
@@ -33,6 +34,8 @@ _MOST_STEPS, _LAST = 300, 20
 """Maximum number of steps in a report, and of notes per step; the latest are shown."""
 _MOST_CALLS, _CALL = 50, 1_000
 """Maximum number of tool calls in a report, and of characters of their arguments and results."""
+_MOST_FILES = 100
+"""Maximum number of files in a report."""
 UNTRUSTED = (
     "result",
     "playbook",
@@ -45,6 +48,7 @@ UNTRUSTED = (
     "calls[].arguments",
     "calls[].result",
     "plans",
+    "files[].filename",
     "error",
     "elicitation.prompt",
     "elicitation.options",
@@ -172,6 +176,10 @@ async def execution(
         value["waits_for"] = held_up
     value["next"] = next_call(view, host, caller, activity, held_up)
     value |= _parts(view, short, include)
+    if view.files:
+        value["files"] = [_file_object(one, row.id, caller) for one in view.files[:_MOST_FILES]]
+        if len(view.files) > _MOST_FILES:
+            value["more_files"] = len(view.files) - _MOST_FILES
     if view.incomplete:
         value["incomplete"] = sorted(view.incomplete)
     value["untrusted"] = list(UNTRUSTED)
@@ -241,6 +249,15 @@ def _call_object(call: ToolUse) -> dict[str, Any]:
         "status": call.status,
         "result": _ends(call.result) if call.answered else None,
         "seconds": call.seconds,
+    }
+
+
+def _file_object(file: KeptFile, run: str, caller: Caller) -> dict[str, Any]:
+    """A file that a step produced, and how a person gets it. Its content is never part of a report."""
+    return {
+        **run_objects.file_object(file),
+        "command": display.command_line(f"files {run} {file.step}/{file.name} --to PATH"),
+        "download": f"{caller.address}/api/runs/{run}/files/{file.digest}",
     }
 
 
@@ -411,6 +428,11 @@ def _lines(view: RunView, value: Mapping[str, Any], marking: Marking, activity: 
     if value.get("variables"):
         named = (f"{name} = {brief(_as_text(one), _BRIEF)}" for name, one in value["variables"].items())
         yield f"Variables:\n{marking.data(chr(10).join(named))}"
+    for one in value.get("files", ()):
+        described = f"{display.size_words(one['size'])}, SHA-256 {one['digest']}"
+        yield f"File {one_line(one['name'])} of step {one_line(one['step'])}: {described}.\nDownload it at {one['download']} or with `{one['command']}`."
+    if value.get("more_files"):
+        yield f"{value['more_files']} more files are not listed here."
     for label in sorted(view.incomplete):
         yield f"The output of step {one_line(label)} is incomplete: it exceeded its limit, and the rest was not kept."
     if value["elicitation"] is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from typing import Any
 
@@ -274,3 +275,20 @@ async def test_an_execution_is_of_a_playbook_only_by_its_text(cli: CommandLine) 
             ("respond_to_elicitation", {"execution_id": same["execution_id"], "response": "x"}),
         ):
             assert "`cuebook" not in await visit.refused(tool, **given)
+
+
+async def test_a_report_lists_the_files_and_how_to_download_them(cli: CommandLine) -> None:
+    (cli.work / "made.bin").write_bytes(bytes(range(256)))
+    steps = "  - id: make\n    command: cli cat made.bin\n    effect: read\n    files: {archive: made.bin}\n"
+    cli.write("build.yml", f"id: build\nname: Build\nsteps:\n{steps}")
+    async with over_stdio(cli) as visit:
+        result = await visit.raw("execute_playbook", playbook_id="build")
+        value = result.structured_content
+        (file,) = value["files"]
+        assert (file["step"], file["name"], file["size"]) == ("make", "archive", 256)
+        assert file["digest"] == hashlib.sha256(bytes(range(256))).hexdigest()
+        assert file["download"].endswith(f"/api/runs/{value['execution_id']}/files/{file['digest']}")
+        assert f"File archive of step make: 256 bytes, SHA-256 {file['digest']}." in outside(words(result))
+        assert file["command"] in outside(words(result))
+    taken = cli.call("files", value["execution_id"], "make/archive", "--to", "copy.bin")
+    assert (taken.code, (cli.work / "copy.bin").read_bytes()) == (0, bytes(range(256)))

@@ -283,7 +283,8 @@ class Scope:
 
     def _check_file(self, id: str, name: str, line: int, at: str) -> None:
         known = self._steps[id].files
-        if name not in known:
+        # What a child produces is known once it has ended.
+        if name not in known and self._steps[id].namespace != "playbook":
             fix = self.shape.meant(name, known) if known else f"Declare it under `files` in step '{id}'."
             self.shape.wrong(line, f"{at}: the step '{id}' produces no file '{name}'.", fix, "UNKNOWN_REFERENCE")
 

@@ -15,7 +15,7 @@ NAMESPACES = ("cli", "http", "mcp")
 UNDO = "undo."
 """Begins the labels of the steps that undo others."""
 CODE = "BAD_ROLLBACK"
-_COMMON = ("stdin", "env", "cwd", "timeout_ms", "postcondition", "network", "credentials", "reads")
+_COMMON = ("stdin", "env", "cwd", "timeout_ms", "postcondition", "network", "credentials", "reads", "takes")
 _FIELDS = ("command", "with", *_COMMON)
 
 Common = Callable[[Scope, Mapping[str, Value], str, str], dict[str, Any]]

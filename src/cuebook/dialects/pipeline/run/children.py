@@ -31,7 +31,7 @@ def running(
             raise
         return broken_off(step, error.failed, error.seq).but(approved=step.approval)
     is_text = step.output is not None and step.output.type == "text"
-    return Result(done.text, Facts(is_text, approved=step.approval))
+    return Result(done.text, Facts(is_text, approved=step.approval, files={one.name: one for one in done.files}))
 
 
 def given(action: Child, scope: Scope) -> dict[str, Any]:

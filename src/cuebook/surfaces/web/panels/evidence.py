@@ -74,7 +74,7 @@ class EvidenceView(PanelView):
 def _facts(entry: Entry) -> Iterator[Fact]:
     yield from _own_facts(entry)
     for one in files_of(getattr(entry.event, "outcome", None)):
-        yield Fact(entry.seq, "file", f"{one.name} ({size_words(one.size)})", file=one.digest)
+        yield Fact(entry.seq, "file", f"{one.name} ({size_words(one.size)})", file=one.digest, headline=True)
 
 
 def _own_facts(entry: Entry) -> Iterator[Fact]:
