@@ -26,8 +26,9 @@ from cuebook.kernel.ports import Fate, Gate
 from cuebook.kernel.run import RunRow, Settings, StepRow, WaitRow
 from cuebook.kernel.short_ids import is_mistyped, normal
 from cuebook.service import lasting_approvals
-from cuebook.service.admin import Administration, Today
+from cuebook.service.admin import Today
 from cuebook.service.decisions import typed_changes
+from cuebook.service.playbook_state import States
 from cuebook.service.runs.views import RunView, Sent, sent, view_of, with_results
 from cuebook.service.start import playbook_of
 from cuebook.service.stream import Stream
@@ -46,7 +47,7 @@ SHORTEST_NAME = 5
 """The minimum length of a shortened wait id."""
 
 
-class Queries(Administration):
+class Queries(States):
     """Read-only queries about runs."""
 
     def __init__(self, engine: Engine, today: Today, tokens: Tokens) -> None:
