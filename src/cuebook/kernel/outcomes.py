@@ -67,6 +67,9 @@ class Reply(Outcome, frozen=True):
         return str(self.content)
 
 
+REQUESTED = "changes_requested"
+"""Failure code of an effect whose approver asked for changes first. Only effects that allow it can fail with it."""
+
 REFUSED = "model_refused"
 """The failure of a call that the model, or its provider's filter, refused to answer."""
 

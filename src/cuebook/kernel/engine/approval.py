@@ -16,7 +16,7 @@ from cuebook.kernel.effects import Acting, AskApproval, Effect
 from cuebook.kernel.errors import CuebookError, Elsewhere, StoreError, with_fix
 from cuebook.kernel.events import WaitClosed
 from cuebook.kernel.journal import Key
-from cuebook.kernel.outcomes import LACKS_SECRET, Failed
+from cuebook.kernel.outcomes import LACKS_SECRET, REQUESTED, Failed
 from cuebook.kernel.ports import Action, Admitted, Case, Needed
 from cuebook.kernel.votes import APPROVE, CHANGES, DENY, RULE
 
@@ -28,9 +28,6 @@ T = TypeVar("T")
 CANCELLED = Failed("cancelled", "Cancelled.")
 CUT_OFF = Failed("cancelled", "Cancelled while it was under way.", details={"in_doubt": True})
 """The failure of a cancelled effect that may have happened anyway."""
-
-REQUESTED = "changes_requested"
-"""Failure code of an effect whose approver asked for changes first. Only effects that allow it can fail with it."""
 
 
 def _everything(action: Action) -> Failed | None:

@@ -34,7 +34,7 @@ from cuebook.kernel.effects import (
     Wait,
 )
 from cuebook.kernel.engine import in_doubt
-from cuebook.kernel.engine.approval import CANCELLED, REQUESTED, CutShort, admit, interruptibly
+from cuebook.kernel.engine.approval import CANCELLED, CutShort, admit, interruptibly
 from cuebook.kernel.engine.budget import NO_BUDGET, Over, cut_by_budget, out_of_time, over_budget, spent, within_budget
 from cuebook.kernel.engine.descriptors import NoDescriptors, exhausted, lacks_descriptors, pauses
 from cuebook.kernel.engine.files import StoredFiles
@@ -52,6 +52,7 @@ from cuebook.kernel.events import (
 )
 from cuebook.kernel.journal import Key, Place, plain
 from cuebook.kernel.outcomes import (
+    REQUESTED,
     SAID,
     SUPERSEDED,
     Answer,

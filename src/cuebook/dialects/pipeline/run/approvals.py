@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
+from cuebook.dialects.people import first_line, offered
 from cuebook.dialects.pipeline.model import Step, StepRef, Words
 from cuebook.dialects.pipeline.parse.references import as_written
 from cuebook.dialects.pipeline.run.action import hint_of, preview, prompt, shown_output
@@ -15,19 +14,13 @@ from cuebook.kernel.effects import OUTPUT_OF
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.votes import Rule
 
-_LINE = 150
-"""Characters of the author's text that fit into the question; the rest is shown with the evidence."""
-
 
 def question(step: Step, scope: Scope, attempt: int, label: str = "") -> str:
     """The question for the approver: the author's text, or one that names the step."""
     if step.asked is None or step.asked.text is None:
         return prompt(step, attempt, label)
-    text = _text(step.asked.text, scope)
-    first, *rest = text.splitlines() or [""]
-    short = first if len(first) <= _LINE else f"{first[: _LINE - 1]}…"
     again = f" (attempt {attempt})" if attempt > 1 else ""
-    return f"{short}{' (continued below)' if rest or short != first else ''}{again}"
+    return f"{first_line(_text(step.asked.text, scope))}{again}"
 
 
 def evidence(step: Step, scope: Scope, referred: Sequence[str], last: str) -> dict[str, str]:
@@ -36,7 +29,7 @@ def evidence(step: Step, scope: Scope, referred: Sequence[str], last: str) -> di
     made: dict[str, str] = {}
     if asked is not None and asked.text is not None:
         text = _text(asked.text, scope)
-        if "\n" in text or len(text) > _LINE:
+        if text != first_line(text):
             made["request"] = text
     if asked is None or asked.show is None:
         return {**made, **preview(step, scope, referred, last)}
@@ -50,9 +43,7 @@ def rule(step: Step, requested: int) -> Rule | None:
     """Who decides. Changes can be requested only so often."""
     if step.asked is None or step.asked.rule == Rule():
         return None
-    if requested >= step.asked.changes_at_most and step.asked.rule.changes:
-        return msgspec.structs.replace(step.asked.rule, changes=())
-    return step.asked.rule
+    return offered(step.asked.rule, requested, step.asked.changes_at_most)
 
 
 def _name(words: Words) -> str:

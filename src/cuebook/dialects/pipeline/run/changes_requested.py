@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cuebook.dialects.people import feedback_of
 from cuebook.dialects.pipeline.model import Step
 from cuebook.kernel.outcomes import Failed
-
-REQUESTED = "changes_requested"
-"""The failure code of an effect whose approver asked for changes."""
 
 
 class Requests:
@@ -32,14 +30,15 @@ class Requests:
 
     def take(self, step: Step, failed: Failed) -> int:
         """Notes a request at the approval of a step; returns the index of the step that is next."""
-        asked: Mapping[str, Any] = failed.details.get("changes", {})
-        to = str(asked.get("to", ""))
+        asked = feedback_of(failed)
+        assert asked is not None
+        to = asked.to
         first, last = self._places[to], self._places[step.id]
         self._made[step.id] = self.at(step) + 1
         for one in self._steps[first : last + 1]:
             self._rounds[one.id] = self._rounds.get(one.id, 0) + 1
         count = sum(self._made.values())
-        self.latest = {"feedback": asked.get("feedback", ""), "by": asked.get("by", ""), "step": to, "count": count}
+        self.latest = {"feedback": asked.text, "by": asked.by, "step": to, "count": count}
         return first
 
     def plain(self) -> dict[str, Any]:

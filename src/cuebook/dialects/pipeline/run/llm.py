@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from cuebook.dialects.interception import Spent, limited
+from cuebook.dialects.people import feedback_section
 from cuebook.dialects.pipeline.model import DEFAULT_MODEL, Llm, Step
 from cuebook.dialects.pipeline.run.action import Given, texts
 from cuebook.dialects.pipeline.run.outputs import violations
@@ -74,7 +75,7 @@ def prompt_of(step: Step, action: Llm, scope: Scope) -> str:
         parts.append(f"## Input\n\n{given}")
     asked = scope.changes
     if asked.get("step") == step.id and not any(ref.source == "changes" for ref in run_refs((action, step.stdin))):
-        parts.append(f"## Requested changes\n\n{asked['feedback']}")
+        parts.append(feedback_section(asked["feedback"]))
     parts.append(_contract(step))
     return "\n\n".join(parts)
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from cuebook.dialects.people import feedback_of
 from cuebook.dialects.pipeline.model import Pipeline, Reaction, Step
 from cuebook.dialects.pipeline.run.action import Given
-from cuebook.dialects.pipeline.run.changes_requested import REQUESTED, Requests, needed_again
+from cuebook.dialects.pipeline.run.changes_requested import Requests, needed_again
 from cuebook.dialects.pipeline.run.resolve import Scope, own_refs, referred, refs, undo_refs
 from cuebook.dialects.pipeline.run.results import Facts, Result
 from cuebook.kernel.browser_trail import Trail
@@ -187,8 +188,8 @@ class Progress:
 
     def goes_back(self, failed: Failed) -> bool:
         """Whether an approver sent the run back to an earlier step of this list."""
-        to = failed.details.get("changes", {}).get("to", "")
-        return failed.code == REQUESTED and not self.aside and any(step.id == to for step in self.outline.steps)
+        asked = feedback_of(failed)
+        return asked is not None and not self.aside and any(step.id == asked.to for step in self.outline.steps)
 
     def go_back(self, step: Step, failed: Failed) -> None:
         """Continues at the step to which an approver sent the run back; later results are void."""
