@@ -143,6 +143,12 @@ def first_line(text: str) -> str:
     return f"{short}{' (continued below)' if rest or short != first else ''}"
 
 
+def approval_words(rule: Rule) -> list[str]:
+    """Who decides on an approval, and where it can send the run back, as clauses."""
+    found = [f"its approval needs {rule.words()}"] if rule.words() else []
+    return found + ([f"its approver can send the run back to {' or '.join(rule.changes)}"] if rule.changes else [])
+
+
 # --- requests for changes ---------------------------------------------------------------------------------------
 
 

@@ -492,7 +492,7 @@ def _of_rule(rule: Rule | None) -> dict[str, Any]:
     """The part of an approval's details that says who decides. Only one action is approved then, never more."""
     if rule is None:
         return {}
-    made: dict[str, Any] = {RULE: msgspec.to_builtins(rule)}
+    made: dict[str, Any] = {RULE: rule.plain()}
     if rule.different_person:
         made["different_person"] = True
     if rule.words():

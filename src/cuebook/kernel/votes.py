@@ -37,6 +37,11 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether one vote may not be enough."""
         return self.votes > 1 or self.denials > 1
 
+    def plain(self) -> dict[str, Any]:
+        """The rule as the details of an approval have it, before and after they are stored."""
+        made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        return made
+
     def words(self) -> str:
         """Who decides, as a clause; empty if every approver may."""
         parts = []

@@ -223,7 +223,7 @@ class AskingGate:
         if digest in case.granted:
             return msgspec.structs.replace(UNGUARDED, ruling={"decision": "ask", "rules": [], "approved": digest})
         purpose = effect.purpose if isinstance(effect, AskApproval) else "step"
-        rule = {} if effect.rule is None else {RULE: msgspec.to_builtins(effect.rule)}
+        rule = {} if effect.rule is None else {RULE: effect.rule.plain()}
         return Needed(effect.approval, digest, {"preview": effect.preview, "purpose": purpose, **rule})
 
     async def learn(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from os.path import splitext
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cuebook.dialects.dialect import Dialect, EditableSteps, Named, Surroundings, said_by
+from cuebook.dialects.dialect import Dialect, EditableSteps, Named, OutlinedStep, Surroundings, said_by
 from cuebook.dialects.findings import Codes, Finding, Problem
 from cuebook.dialects.options import Option
 from cuebook.dialects.presentation.notes import Note
@@ -172,6 +172,11 @@ class Graph(Dialect):
 
     def needed_options(self, document: Workflow) -> tuple[Option, ...]:
         return (PARALLEL,) if self.unfit(document, {}) and not self.unfit(document, {PARALLEL.name: True}) else ()
+
+    def outline(self, document: Workflow) -> tuple[OutlinedStep, ...]:
+        from cuebook.dialects.graph.describe import outlined
+
+        return outlined(document)
 
     def takes(self, document: Workflow, name: str) -> bool:
         from cuebook.dialects.graph.inputs import taken

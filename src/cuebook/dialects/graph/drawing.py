@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.graph.model import Edge, FanOut, Workflow
+from cuebook.dialects.graph.model import Edge, FanOut, Workflow, approval_of, question_of
 from cuebook.dialects.graph.parse.structure import reachable
 from cuebook.dialects.graph.run.route import FAN_OUT
-from cuebook.dialects.presentation.drawing import Arrow, ArrowKind, Box, Drawing
+from cuebook.dialects.presentation.drawing import Arrow, ArrowKind, Box, BoxKind, Drawing
 
 Ends = tuple[str, str]
 """The nodes at both ends of an arrow."""
@@ -61,13 +61,15 @@ def drawing(workflow: Workflow, state: State | None = None) -> Drawing:
 
 
 def _box(workflow: Workflow, id: str, name: str, state: State | None) -> Box:
-    extra = workflow.extras.nodes.get(id)
-    more = ("asks first",) if extra is not None and extra.approval else ()
+    node = workflow.nodes[id]
+    approval, asked = approval_of(workflow, node), question_of(workflow, node)
+    more = ("asks first",) if approval is not None else ()
+    kind: BoxKind = "step" if asked is None else "person"
     seen = state if state is not None else State()
     return Box(
         name,
-        (workflow.nodes[id].name.strip() or id, *more),
-        "entry" if id == workflow.entry else "step",
+        (node.name.strip() or id, *more),
+        "entry" if id == workflow.entry and asked is None else kind,
         id,
         status=seen.nodes.get(id, ""),
         visits=seen.visits.get(id, 0),
@@ -96,6 +98,10 @@ def _arrows(workflow: Workflow, names: Mapping[str, str], state: State | None) -
     for from_, to in dict.fromkeys((*branches.joins, *seen)):
         times = None if state is None else state.joined.get((from_, to), 0)
         yield Arrow(names[from_], names[to], "join", "join", "", f"{from_}\0{to}", times)
+    for node in workflow.nodes.values():
+        asked = approval_of(workflow, node)
+        for to in asked.rule.changes if asked is not None else ():
+            yield Arrow(names[node.id], names[to], "changes", "otherwise", id=f"changes {node.id} {to}")
 
 
 class _Branches:

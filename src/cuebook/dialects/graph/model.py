@@ -12,6 +12,7 @@ from cuebook.dialects.dialect import Document, Input
 from cuebook.dialects.findings import Problem
 from cuebook.kernel.effects import Effort
 from cuebook.kernel.events import PlannedStep
+from cuebook.kernel.votes import Rule as Deciders
 
 InputType = Literal["string", "number", "boolean", "string[]"]
 
@@ -184,9 +185,36 @@ class FanOut(msgspec.Struct, frozen=True):
             yield from group.every
 
 
+class Approval(msgspec.Struct, frozen=True):
+    """What the approver of a node reads and sees, who decides, and where a request for changes leads."""
+
+    text: str
+    show: tuple[str, ...] = ()
+    """The evidence: nodes, or `node.field` paths."""
+    rule: Deciders = Deciders()
+    changes_at_most: int = 0
+    """How often changes can be requested."""
+    line: int = 0
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A question to a person. The answer is the result of the node; the node's `output` is the schema of the answer."""
+
+    text: str = ""
+    """The question; if empty, the node's instruction."""
+    default: str | None = None
+    by: tuple[str, ...] = ()
+    """Who may answer: names, and roles as `role:NAME`."""
+    expires: float | None = None
+    """Seconds; None for the setting of the run."""
+    line: int = 0
+
+
 class NodeExtras(msgspec.Struct, frozen=True):
-    approval: str = ""
-    """The question to the approver before the node runs."""
+    approval: Approval | None = None
+    """The approval that the node waits for before it runs."""
+    input: Asked | None = None
+    """The question that is asked instead of a model."""
     budget_tokens: int | None = None
     budget_money: float | None = None
     context: tuple[str, ...] | None = None
@@ -316,10 +344,16 @@ def fan_words(fan: FanOut) -> str:
     return f"at once {branches}{earlier}; then {fan.join}"
 
 
-def approval_of(workflow: Workflow, node: Node) -> str:
-    """The question to the approver before the node runs; empty if no approval is needed."""
+def approval_of(workflow: Workflow, node: Node) -> Approval | None:
+    """The approval that the node waits for before it runs."""
     extras = workflow.extras.nodes.get(node.id)
-    return extras.approval if extras is not None else ""
+    return extras.approval if extras is not None else None
+
+
+def question_of(workflow: Workflow, node: Node) -> Asked | None:
+    """The question that the node asks a person instead of a model."""
+    extras = workflow.extras.nodes.get(node.id)
+    return extras.input if extras is not None else None
 
 
 def effort_of(workflow: Workflow, node: Node) -> Effort | None:

@@ -507,6 +507,9 @@ def note(name: str, data: Mapping[str, Any]) -> Note:
         case "route", _:
             words = route_words(data)
             return Note(words, words, lasting=True)
+        case "changes", {"by": by, "feedback": feedback, "step": step}:
+            words = f"{by} asked for changes, back to node {step}: {one_line(feedback)}"
+            return Note(words, words, lasting=True)
         case "retry", _:
             again = f"retries ({data.get('attempt')}): {_brief(data.get('reason', ''))}"
             return Note(kernel_note(name, data).words, again)

@@ -12,16 +12,38 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects.graph.inputs import accept
-from cuebook.dialects.graph.model import Edge, Node, Workflow, approval_of, edge_words, fan_words, in_reach, outputs
+from cuebook.dialects.graph.model import (
+    Edge,
+    Node,
+    Workflow,
+    approval_of,
+    edge_words,
+    fan_words,
+    in_reach,
+    outputs,
+    question_of,
+)
 from cuebook.dialects.graph.parse.forks import ambiguous
 from cuebook.dialects.graph.run.fan_out import within_branches
+from cuebook.dialects.graph.run.people import question
 from cuebook.dialects.graph.run.sources import Skill, name_of, named_sources
 from cuebook.dialects.graph.run.state import MAX_STEPS, Walk
 from cuebook.dialects.graph.run.tools import toolset, unset
 from cuebook.dialects.graph.run.visit import MAX_TURNS, asking, assemble
-from cuebook.dialects.presentation.preview import Act, Branch, Limits, Preview, Step, declared_inputs, known_inputs
+from cuebook.dialects.people import approval_words, first_line
+from cuebook.dialects.presentation.preview import (
+    Act,
+    Branch,
+    Limits,
+    Preview,
+    Step,
+    declared_inputs,
+    known_inputs,
+    likely_answer,
+    question_details,
+)
 from cuebook.kernel.conversation import REPAIRS, SUMMARIES
-from cuebook.kernel.effects import AGENTS, AskModel, CallTool, Program, ReadSource
+from cuebook.kernel.effects import AGENTS, AskHuman, AskModel, CallTool, Program, ReadSource
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.run import Settings
 from cuebook.kernel.tool_names import AGENTS_OWN
@@ -83,10 +105,10 @@ def _counted(number: int, thing: str) -> str:
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A node with the model call of its first visit, as if nothing had run before it."""
+    """A node with the model call or the question of its first visit, as if nothing had run before it."""
 
     node: Node
-    ask: AskModel
+    ask: AskModel | AskHuman
     calls: tuple[CallTool, ...]
     warnings: tuple[str, ...]
 
@@ -107,6 +129,10 @@ def prepare(workflow: Workflow, inputs: Mapping[str, Any], options: Mapping[str,
     yield from material.read(walk.offline)
     made = []
     for node in in_reach(workflow):
+        asked = question_of(workflow, node)
+        if asked is not None:
+            made.append(Prepared(node, question(node, asked, material.content(node.instruction)), (), ()))
+            continue
         tools = yield from toolset(material, node)
         base = material.content(node.instruction)
         prompt = assemble(base, material.rules(node), material.background(node), tools.instructions, walk.scope.input)
@@ -121,23 +147,23 @@ def _act(workflow: Workflow, one: Prepared, settings: Settings) -> Act:
     node = one.node
     fan = workflow.fans.get(node.id)
     then = tuple(map(edge_words, workflow.out_edges[node.id])) if fan is None else (fan_words(fan),)
-    approval = approval_of(workflow, node)
-    tools = _offered(one.ask, settings)
+    asked = approval_of(workflow, node)
+    approval = "" if asked is None else first_line(asked.text)
+    assumed = likely_answer(one.ask, node.id) if isinstance(one.ask, AskHuman) else None
     return Act(
         label=node.id,
         title=node.name,
         effect=one.ask,
         calls=one.calls,
         approval=approval,
+        answer=assumed,
+        is_assumed=assumed is not None,
         warnings=one.warnings,
         then=then,
         details={
             "node": node.id,
             "name": node.name,
-            "model": one.ask.model,
-            "effort": one.ask.effort,
-            "prompt": one.ask.prompt,
-            "tools": tools,
+            **_asking(one.ask, settings),
             "output": node.output,
             "approval": approval or None,
             "warnings": list(one.warnings),
@@ -149,22 +175,18 @@ def _act(workflow: Workflow, one: Prepared, settings: Settings) -> Act:
 def _step(workflow: Workflow, one: Prepared, settings: Settings) -> Step:
     node, edges = one.node, workflow.out_edges[one.node.id]
     approval = approval_of(workflow, node)
-    agent = settings.asked(one.ask.model).startswith(AGENTS)
-    tools = _offered(one.ask, settings)
     gives = tuple(outputs(node.output))
     also = [f"has the skills {', '.join(node.skills)}"] if node.skills else []
-    if agent:
-        also.append(f"has tools of its own{f', and may call {_listed(tools)}' if tools else ''}")
-    else:
-        also.append(f"may call {_listed(tools)}" if tools else "has no tools")
+    also += _tools_words(one.ask, settings) if isinstance(one.ask, AskModel) else _by_words(one.ask)
+    also += [] if approval is None else approval_words(approval.rule)
     extras = workflow.extras.nodes.get(node.id)
     if extras is not None and extras.workspace:
         also.append("begins a branch in a git worktree of its own")
     return Step(
         label=node.id,
         title=node.name,
-        asks_approval=bool(approval),
-        does=(_asks(one.ask, settings),),
+        asks_approval=approval is not None,
+        does=(_asks(one.ask, settings) if isinstance(one.ask, AskModel) else one.ask,),
         gives=gives,
         also=tuple(also),
         decided_by=_decided_by(workflow, node, edges),
@@ -173,17 +195,33 @@ def _step(workflow: Workflow, one: Prepared, settings: Settings) -> Step:
             "node": node.id,
             "name": node.name,
             "line": node.line,
-            "model": one.ask.model,
-            "effort": one.ask.effort,
+            **{name: value for name, value in _asking(one.ask, settings).items() if name != "prompt"},
             "skills": list(node.skills),
-            "tools": tools,
             "gives": list(gives),
-            "approval": approval or None,
+            "approval": None if approval is None else approval.text,
             "decides": _decides(edges),
             "then": [{"to": one.to, "when": one.when or None, "max_iterations": one.max_iterations} for one in edges],
             "parallel": _parallel(workflow, node),
         },
     )
+
+
+def _asking(ask: AskModel | AskHuman, settings: Settings) -> dict[str, Any]:
+    """A model call or a question as JSON."""
+    if isinstance(ask, AskHuman):
+        return {"model": None, "effort": None, "prompt": None, "tools": [], "question": question_details(ask)}
+    return {"model": ask.model, "effort": ask.effort, "prompt": ask.prompt, "tools": _offered(ask, settings)}
+
+
+def _tools_words(ask: AskModel, settings: Settings) -> list[str]:
+    tools = _offered(ask, settings)
+    if settings.asked(ask.model).startswith(AGENTS):
+        return [f"has tools of its own{f', and may call {_listed(tools)}' if tools else ''}"]
+    return [f"may call {_listed(tools)}" if tools else "has no tools"]
+
+
+def _by_words(ask: AskHuman) -> list[str]:
+    return [f"only {', '.join(ask.by)} may answer"] if ask.by else []
 
 
 def _asks(ask: AskModel, settings: Settings) -> str:
@@ -258,8 +296,11 @@ def most(workflow: Workflow, options: Mapping[str, Any]) -> Most:
     limit: int = options.get("max_steps") or workflow.extras.max_steps or MAX_STEPS
     visits = min(limit, most_visits(workflow)) if not workflow.extras.fan_out else most_visits(workflow)
     strict = bool(options.get("strict_spec"))
-    turns = [_calls(workflow, node, _most_calls(node, strict)) for node in workflow.nodes.values()]
-    single = [_calls(workflow, node, min(node.max_turns or MAX_TURNS, 1 + REPAIRS)) for node in workflow.nodes.values()]
+    nodes = workflow.nodes.values()
+    modelled = {node.id: question_of(workflow, node) is None for node in nodes}
+    turns = [_calls(workflow, node, _most_calls(node, strict) if modelled[node.id] else 0) for node in nodes]
+    short = [min(node.max_turns or MAX_TURNS, 1 + REPAIRS) if modelled[node.id] else 0 for node in nodes]
+    single = [_calls(workflow, node, calls) for node, calls in zip(nodes, short, strict=True)]
     return Most(visits, _most_expensive(visits, turns), _most_expensive(visits, single))
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from cuebook.dialects.people import approval_words
 from cuebook.dialects.pipeline.describe import around, doing, parts, structure
 from cuebook.dialects.pipeline.inputs import accept
 from cuebook.dialects.pipeline.model import (
@@ -140,8 +141,7 @@ def _step(step: Step, acts: Mapping[str, Act], when: str = "") -> ShownStep:
     also = [when] if when else []
     also += around(step)
     also += ["its output must be JSON"] if step.output is not None and step.output.type == "json" else []
-    who = "" if step.asked is None else step.asked.rule.words()
-    also += [f"its approval needs {who}"] if who else []
+    also += [] if step.asked is None else approval_words(step.asked.rule)
     also += [f"if the run fails, it can be undone: {doing(step.rollback)}"] if step.rollback is not None else []
     also += ["its postcondition must hold"] if step.postcondition is not None else []
     return ShownStep(

@@ -10,8 +10,6 @@ from collections.abc import Awaitable
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from cuebook.kernel.effects import Acting, AskApproval, Effect
 from cuebook.kernel.errors import CuebookError, Elsewhere, StoreError, with_fix
 from cuebook.kernel.events import WaitClosed
@@ -155,7 +153,7 @@ async def _asked_for(driver: Driver, line: Line, key: Key, effect: AskApproval) 
     """The approval that an effect itself asks for. Without a gate it has neither approver roles nor an expiry."""
     details: dict[str, Any] = {"preview": effect.preview, "purpose": effect.purpose, "requester": driver.row.owner}
     if effect.rule is not None:
-        details[RULE] = msgspec.to_builtins(effect.rule)
+        details[RULE] = effect.rule.plain()
     closed = await driver.waits.wait(
         line, key, "approval", effect.approval, purpose="approval:1", options=_decisions(effect), details=details
     )

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from cuebook.dialects.graph.model import Match, NodeExtras
+from cuebook.dialects.graph.model import Approval, Match, NodeExtras
 from cuebook.dialects.graph.parse import parse
+from cuebook.kernel.votes import Rule
 from tests.dialects.graph.harness import flow, way
 from tests.dialects.graph.samples import FULL, MINIMAL, line_of, loaded, problems, refusal
 
@@ -21,7 +22,14 @@ def test_extensions_of_the_format() -> None:
         (2, (), ("look.found",)),
     ]
     assert extras.nodes == {
-        "tell": NodeExtras("Tell everybody?", 20_000, 0.5, ("input", "judge-it.status"), line_of(FULL, "    tell:"))
+        "tell": NodeExtras(
+            Approval("Tell everybody?", line=extras.nodes["tell"].approval.line),  # type: ignore[union-attr]
+            None,
+            20_000,
+            0.5,
+            ("input", "judge-it.status"),
+            line_of(FULL, "    tell:"),
+        )
     }
 
 
@@ -82,8 +90,9 @@ def test_one_of_two_edges_between_the_same_nodes_is_named_by_its_number() -> Non
 
 def test_an_approval_may_be_just_true() -> None:
     book = loaded(("x_cuebook", {"nodes": {"brew": {"approval": True}}}))
-    assert book.extras.nodes["brew"].approval == "Run the node 'brew'?"
-    assert loaded(("x_cuebook", {"nodes": {"brew": {"approval": False}}})).extras.nodes["brew"].approval == ""
+    asked = book.extras.nodes["brew"].approval
+    assert (asked and asked.text, asked and asked.rule) == ("Run the node 'brew'?", Rule())
+    assert loaded(("x_cuebook", {"nodes": {"brew": {"approval": False}}})).extras.nodes["brew"].approval is None
 
 
 FAN: dict[str, Any] = {

@@ -12,8 +12,8 @@ import msgspec
 from cuebook.dialects.findings import InvalidPlaybook, Problem
 from cuebook.dialects.graph import inputs
 from cuebook.dialects.graph.model import Edge, InlineSkill, McpServer, Node, Workflow
-from cuebook.dialects.graph.parse import sources, structure
-from cuebook.dialects.graph.parse.extensions import extras
+from cuebook.dialects.graph.parse import people, sources, structure
+from cuebook.dialects.graph.parse.extensions import with_extras
 from cuebook.dialects.graph.parse.forks import forks_of, misplaced_worktrees
 from cuebook.dialects.graph.parse.nodes import MOVED, MOVING, node
 from cuebook.formats.shape import Shape, first_problems, in_order
@@ -95,11 +95,10 @@ class _Reading:
         entry_line = root.lines.get("entry", root.line)
         shape.problems += structure.problems(workflow.entry, entry_line, lines, edges)
         if EXTENSION in root.fields:
-            found = extras(shape, root.fields[EXTENSION], lines, edges)
-            workflow = msgspec.structs.replace(workflow, extras=found)
+            workflow = with_extras(shape, root.fields[EXTENSION], workflow)
         forks, ambiguous = forks_of(workflow)
         workflow = msgspec.structs.replace(workflow, forks=forks)
-        shape.problems += ambiguous or misplaced_worktrees(workflow)
+        shape.problems += ambiguous or [*misplaced_worktrees(workflow), *people.problems(workflow)]
         self._judges(workflow)
         errors = in_order(shape.problems)
         warnings = in_order(shape.warnings)

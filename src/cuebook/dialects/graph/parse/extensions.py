@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
+import msgspec
+
 from cuebook.dialects.findings import Problem
-from cuebook.dialects.graph.model import Edge, Extras, FanOut, Guard, NodeExtras
+from cuebook.dialects.graph.model import Approval, Edge, Extras, FanOut, Guard, NodeExtras, Workflow
+from cuebook.dialects.graph.parse import people
 from cuebook.dialects.graph.parse.nodes import RESERVED, value_rules
 from cuebook.dialects.graph.parse.structure import following, reachable
 from cuebook.dialects.graph.paths import node_in
@@ -23,9 +26,11 @@ CODE = "INVALID_EXTENSION"
 _RULES = ("output_required", "output_matches")
 
 
-def extras(shape: Shape, value: Value, nodes: Mapping[str, int], edges: Sequence[Edge]) -> Extras:
-    reading = _Extras(nodes, edges)
-    found = reading.read(value)
+def with_extras(shape: Shape, value: Value, workflow: Workflow) -> Workflow:
+    """The workflow with its extensions."""
+    reading = _Extras({id: one.line for id, one in workflow.nodes.items()}, workflow.edges)
+    found = msgspec.structs.replace(workflow, extras=reading.read(value))
+    found = people.with_defaults(reading.shape, found, reading.defaults)
     # The published schema does not cover this key, so its problems have a separate code.
     shape.problems += [_coded(one) for one in (*reading.shape.problems, *reading.shape.warnings)]
     return found
@@ -42,6 +47,8 @@ class _Extras:
         self._nodes = nodes
         self._edges = edges
         self._leaving = following(edges)
+        self.defaults: dict[str, Value] = {}
+        """The default answers of the nodes that ask, which their outputs check."""
 
     def read(self, value: Value) -> Extras:
         shape = self.shape
@@ -200,12 +207,17 @@ class _Extras:
 
     def _one_node(self, id: str, value: Value, at: str, line: int) -> NodeExtras:
         shape = self.shape
-        fields = shape.closed(value, at, ("approval", "budget", "context", "effort", "parallel", "workspace"))
+        known = ("approval", "budget", "context", "effort", "input", "parallel", "workspace")
+        fields = shape.closed(value, at, known)
+        asked, answer = people.question(shape, fields["input"], f"{at}.input") if "input" in fields else (None, None)
+        if answer is not None:
+            self.defaults[id] = answer
         budget = shape.closed(fields["budget"], f"{at}.budget", ("tokens", "money")) if "budget" in fields else {}
         if "budget" in fields and fields["budget"].kind == "map" and not budget:
             shape.wrong(fields["budget"].line, f"{at}.budget must not be empty.", "Add tokens or money.")
         return NodeExtras(
-            approval=self._approval(id, fields["approval"], f"{at}.approval") if "approval" in fields else "",
+            approval=self._approval(id, fields["approval"], f"{at}.approval") if "approval" in fields else None,
+            input=asked,
             budget_tokens=shape.whole(budget["tokens"], f"{at}.budget.tokens", 1) if "tokens" in budget else None,
             budget_money=self._money(budget["money"], f"{at}.budget.money") if "money" in budget else None,
             context=self._projection(fields["context"], f"{at}.context") if "context" in fields else None,
@@ -228,11 +240,8 @@ class _Extras:
             self.shape.wrong(value.line, f"{at} must be above 0.", "Raise it.")
         return amount or None
 
-    def _approval(self, id: str, value: Value, at: str) -> str:
-        """The question to ask; true means the default question."""
-        if value.kind != "bool":
-            return self.shape.text(value, at)
-        return f"Run the node '{id}'?" if self.shape.flag(value, at) else ""
+    def _approval(self, id: str, value: Value, at: str) -> Approval | None:
+        return people.approval(self.shape, id, value, at, self._nodes, self._leaving)
 
     def _projection(self, value: Value, at: str) -> tuple[str, ...]:
         paths = self.shape.texts(value, at)

@@ -15,6 +15,7 @@ from cuebook.dialects.graph.run.results import STEP_STATUS, Result, encoded
 from cuebook.dialects.graph.run.route import at_limit, route, stops_here
 from cuebook.dialects.graph.run.state import CURRENT, Walk
 from cuebook.dialects.graph.run.visit import visit
+from cuebook.dialects.people import feedback_of
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Breakpoint, Program
 from cuebook.kernel.events import ArtifactMade, Noted, Planned, PlannedStep, StepFinished, StepStarted, Warned
@@ -61,7 +62,11 @@ def follow(walk: Walk, current: str | None, *, keeping: bool = False) -> Program
                 yield from at_limit(walk, node.id)
             walk.following = node.id
             return None
-        result = yield from _at(walk, node)
+        try:
+            result = yield from _at(walk, node)
+        except EffectFailed as error:
+            current = yield from _back(walk, node, error)
+            continue
         if result.status == "failed" and walk.halts:
             return None
         current = yield from _next_node(walk, node)
@@ -84,6 +89,20 @@ def _at(walk: Walk, node: Node) -> Program[Result]:
     if passed.overrides:
         walk.scope.override(passed.overrides)
     return result
+
+
+def _back(walk: Walk, node: Node, error: EffectFailed) -> Program[str]:
+    """Ends the visit to a node whose approver asked for changes; returns the node that they chose. Any other failure is
+    raised again.
+    """
+    feedback = feedback_of(error.failed)
+    if feedback is None or feedback.to not in walk.visits:
+        raise error
+    walk.go_back(node, feedback)
+    asked = {"feedback": feedback.text, "by": feedback.by, "step": feedback.to, "node": node.id}
+    yield Noted("changes", asked)
+    yield StepFinished(node.id, "failed", f"{error.failed.message} (back to node {feedback.to})")
+    return feedback.to
 
 
 def _reason(result: Result) -> str:

@@ -11,9 +11,12 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects.graph.model import Node, NodeExtras, Workflow
+from cuebook.dialects.graph.parse.structure import reachable
+from cuebook.dialects.graph.run.people import Requests
 from cuebook.dialects.graph.run.results import Result
 from cuebook.dialects.graph.run.scope import Kept, Scope
 from cuebook.dialects.graph.run.sources import Material
+from cuebook.dialects.people import Feedback
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import Checkpoint
 from cuebook.kernel.fold.replay import PLAYBOOKS
@@ -102,6 +105,8 @@ class Walk:
         self.following = ""
         """In a branch that has used up its share: the next node."""
         self.checkpoint_at = FIRST_CHECKPOINT
+        self.requests = Requests()
+        """The changes that approvers requested."""
 
     def extras(self, node: Node) -> NodeExtras:
         found = self.workflow.extras.nodes.get(node.id, _NOTHING)
@@ -147,6 +152,16 @@ class Walk:
         else:
             self.broken.pop(node.id, None)
 
+    def go_back(self, node: Node, feedback: Feedback) -> None:
+        """Continues at the node to which an approver sent the run back. Loops and failures between that node and the approval
+        no longer count.
+        """
+        self.requests.take(node.id, feedback, self.visits)
+        between = reachable([feedback.to], self.workflow.out_edges, frozenset((node.id,)))
+        edges = self.workflow.edges
+        self.followed = {index: n for index, n in self.followed.items() if edges[index].from_ not in between}
+        self.broken = {id: one for id, one in self.broken.items() if id not in between}
+
     # --- branches ---
 
     def branched(self, stops: frozenset[str], join: str) -> Walk:
@@ -157,6 +172,7 @@ class Walk:
         child.followed, child.visits = dict(self.followed), {}
         child.broken = {}
         child.toolless = set(self.toolless)
+        child.requests = self.requests.copied()
         child.stops, child.join_at = self.stops | stops, join
         return child
 
@@ -171,6 +187,7 @@ class Walk:
             "broken": msgspec.to_builtins(self.broken),
             "stopped": self.stopped,
             "following": self.following,
+            **({"requested": self.requests.made} if self.requests.made else {}),
         }
 
     def join(self, left: Mapping[str, Any]) -> None:
@@ -181,6 +198,7 @@ class Walk:
             self.followed[int(edge)] = self.followed.get(int(edge), 0) + count
         self.steps += left["steps"]
         self.stopped = self.stopped or left["stopped"]
+        self.requests.made.update(left.get("requested", {}))
         for one in kept:
             self.broken.pop(one.node, None)
         self.broken.update(msgspec.convert(left["broken"], dict[str, Broken]))
@@ -203,6 +221,8 @@ class Walk:
             "read": list(read),
             "kept": [(one.node, one.status, one.warned) for one in kept],
         }
+        if self.requests.plain():
+            state["requests"] = self.requests.plain()
         return Checkpoint(state, (*read.values(), *(one.text for one in kept)))
 
     def restore(self, state: Mapping[str, Any], texts: tuple[Text, ...]) -> str:
@@ -212,6 +232,7 @@ class Walk:
         self.followed = {int(edge): count for edge, count in state["followed"].items()}
         self.broken = msgspec.convert(state["broken"], dict[str, Broken])
         self.toolless = set(state["toolless"])
+        self.requests.restore(state.get("requests", {}))
         read = state["read"]
         self.material = Material(self.workflow, self.inputs, dict(zip(read, texts, strict=False)))
         self.scope = Scope(self.workflow, self.inputs)

@@ -13,16 +13,18 @@ import msgspec
 from cuebook.dialects.graph.model import Node, Requires, Retry, effort_of
 from cuebook.dialects.graph.paths import missing, unmatched
 from cuebook.dialects.graph.run.evaluators import call_lines, error_of, evaluate
+from cuebook.dialects.graph.run.people import answered, approved
 from cuebook.dialects.graph.run.replies import data_of
 from cuebook.dialects.graph.run.results import Result, Verdict, encoded, failure
 from cuebook.dialects.graph.run.scope import Scope
 from cuebook.dialects.graph.run.state import Walk
 from cuebook.dialects.graph.run.tools import Toolset, toolset
 from cuebook.dialects.interception import Share, Spent, limited
+from cuebook.dialects.people import feedback_section
 from cuebook.kernel.context import Context
 from cuebook.kernel.conversation import LAST_CALL, Agent, Talk, Turns, converse
 from cuebook.kernel.conversation.subagents import TASK, task_spec, task_tool
-from cuebook.kernel.effects import All, AskApproval, AskModel, CallTool, Program
+from cuebook.kernel.effects import All, AskModel, CallTool, Program
 from cuebook.kernel.engine.budget import money_words
 from cuebook.kernel.events import Noted, Warned
 from cuebook.kernel.outcomes import EffectFailed, Failed, Reply
@@ -44,12 +46,15 @@ def visit(walk: Walk, node: Node, number: int) -> Program[Result]:
         if unmet is not None:
             return unmet
     extras = walk.extras(node)
-    if extras.approval:
-        yield AskApproval(approval=extras.approval)
+    if extras.approval is not None:
+        yield approved(node, extras.approval, walk.scope, walk.requests, walk.visits)
+    feedback, _ = walk.requests.for_visit(node.id, number)
+    if extras.input is not None:
+        return (yield from answered(node, extras.input, walk.material.content(node.instruction), feedback))
     tools = yield from toolset(walk.material, node, walk.playbooks)
     if number == 1:
         yield from tools.warnings
-    trying = _attempts(walk, node, tools)
+    trying = _attempts(walk, node, tools, feedback)
     if extras.budget_tokens is not None or extras.budget_money is not None:
         trying = _within_budget(trying, walk, node, extras.budget_tokens, extras.budget_money)
     result = yield from trying
@@ -72,11 +77,13 @@ def _unmet(requires: Requires, scope: Scope) -> Result | None:
     return failure("requires_failed", f"requires failed:\n  - {problems}")
 
 
-def _attempts(walk: Walk, node: Node, tools: Toolset) -> Program[Result]:
-    """Repeats the conversation until all evaluators pass or no attempts are left."""
+def _attempts(walk: Walk, node: Node, tools: Toolset, feedback: str) -> Program[Result]:
+    """Repeats the conversation until all evaluators pass or no attempts are left. `feedback` asks for changes."""
     material = walk.material
     base = material.content(node.instruction)
     instruction = assemble(base, material.rules(node), material.background(node), tools.instructions, walk.scope.input)
+    if feedback:
+        instruction = f"{instruction}{BETWEEN}{feedback_section(feedback)}"
     prompt, tried = instruction, 0
     while True:
         result = yield from _once(walk, node, prompt, tools)
