@@ -9,7 +9,17 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects.presentation.preview import Branch, Preview, Step, question_details
-from cuebook.kernel.effects import AskHuman, AskModel, Browse, CallTool, Effect, ReadSource, RunCommand, SendHttp
+from cuebook.kernel.effects import (
+    AskApproval,
+    AskHuman,
+    AskModel,
+    Browse,
+    CallTool,
+    Effect,
+    ReadSource,
+    RunCommand,
+    SendHttp,
+)
 from cuebook.kernel.tool_names import WORKTREE_MERGE
 from cuebook.service.preview.asked import StepRuling
 from cuebook.service.preview.bound import UNSEEN, Bound, Terms, Use
@@ -433,6 +443,10 @@ def action_words(effect: Effect | None) -> str:
             return f"ask {model or 'the model'}: {display.short(prompt)}"
         case ReadSource(source=source):
             return f"read {source}"
+        case AskHuman(question=question):
+            return f"ask a person: {display.short(question)}"
+        case AskApproval():
+            return "ask for an approval"
         case _:
             return "can only fail"
 

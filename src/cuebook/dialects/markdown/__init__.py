@@ -44,7 +44,7 @@ class Markdown(Dialect):
     recognised_by = (
         "a Markdown playbook ends in .md and has a '# Title' and '## STEP 1: ...' headings, or is a skill (SKILL.md)"
     )
-    interpreter = 3
+    interpreter = 4
     templates: ClassVar[Mapping[str, str]] = {
         "linear": "inputs and steps, one after the other",
         "branching": "a step that branches on the result of an earlier step",
@@ -190,10 +190,12 @@ class Markdown(Dialect):
         return MarkdownProjection(document)
 
     def panels(self, document: Book) -> tuple[Panel, ...]:
-        """A drawing, if any step has branches."""
+        """A drawing, if any step has branches or can send the run back."""
         from cuebook.dialects.presentation.panels import Panel
 
-        return (Panel("drawing", "drawing", "Flow"),) if any(step.branches for step in document.steps) else ()
+        returns = any(one.approval is not None and one.approval.rule.changes for one in document.walk())
+        drawn = returns or any(step.branches for step in document.steps)
+        return (Panel("drawing", "drawing", "Flow"),) if drawn else ()
 
 
 def _question(step: Step) -> Question | None:
@@ -202,14 +204,21 @@ def _question(step: Step) -> Question | None:
     if asked is None or step.tool is not None:
         return None
     if asked.type != "select":
-        return Question(asked.type)
+        return Question(asked.type, schema=asked.schema)
     unknown = any(True for option in asked.options for _ in placeholders(option))
     return Question("select", asked.options) if asked.options and not unknown else Question("input")
 
 
 def _interpret_2(book: Book, inputs: Mapping[str, Any]) -> Program[Any]:
-    """The current interpreter without warnings about faults."""
-    return interpret(msgspec.structs.replace(book, faults=()), inputs)
+    """The third interpreter without warnings about faults."""
+    return _interpret_3(msgspec.structs.replace(book, faults=()), inputs)
+
+
+def _interpret_3(book: Book, inputs: Mapping[str, Any]) -> Program[Any]:
+    """The current interpreter without forms, which were unknown questions, and approvals, which were text."""
+    from cuebook.dialects.markdown.run.earlier import without_people
+
+    return interpret(without_people(book), inputs)
 
 
 def _interpret_1(book: Book, inputs: Mapping[str, Any]) -> Program[Any]:
@@ -218,7 +227,7 @@ def _interpret_1(book: Book, inputs: Mapping[str, Any]) -> Program[Any]:
     return interpret(book, inputs)
 
 
-_INTERPRETERS = {1: _interpret_1, 2: _interpret_2, Markdown.interpreter: interpret}
+_INTERPRETERS = {1: _interpret_1, 2: _interpret_2, 3: _interpret_3, Markdown.interpreter: interpret}
 """The interpreters by version. A run keeps the version it started with."""
 
 MARKDOWN = Markdown()

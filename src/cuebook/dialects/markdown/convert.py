@@ -73,6 +73,8 @@ def _step(step: Step) -> Json:
         found["elicitation"] = _elicitation(step.elicitation)
     if step.tool is not None:
         found["tool_call"] = _tool(step.tool)
+    if step.approval is not None:
+        found["approval"] = step.approval.written
     found["is_branching"] = bool(step.branches)
     if step.branches:
         found["branches"] = [_branch(branch) for branch in step.branches]
@@ -93,7 +95,9 @@ def _elicitation(elicitation: Elicitation) -> Json:
         found["options"] = list(elicitation.options)
     if elicitation.default is not None:
         found["default"] = elicitation.default
-    return found
+    if elicitation.schema is not None:
+        found["schema"] = elicitation.schema
+    return found | {"by": list(elicitation.by)} if elicitation.by else found
 
 
 def _tool(tool: ToolUse) -> Json:
@@ -135,6 +139,8 @@ class _Elicitation(_Shape, frozen=True, kw_only=True):
     prompt: str = ""
     options: list[str] | None = None
     default: str | None = None
+    schema: dict[str, Any] | None = None
+    by: list[str] | None = None
 
 
 class _ToolCall(_Shape, frozen=True, kw_only=True):
@@ -166,6 +172,7 @@ class _Step(_Shape, frozen=True, kw_only=True):
     extract_field: str | None = None
     elicitation: _Elicitation | None = None
     tool_call: _ToolCall | None = None
+    approval: Annotated[str, msgspec.Meta(pattern=r"^@approve\([^\r\n]*\)\Z")] | None = None
     is_branching: bool | None = None
     branches: list[_Branch] | None = None
     content: str | None = None
@@ -288,7 +295,7 @@ def _input_line(declared: _Input) -> str:
 def _step_parts(heading: str, step: _Step, tight: bool) -> Iterator[str]:
     if heading:
         yield heading
-    before = [line for line in (_prompt_line(step), _tool_line(step), _elicit_line(step)) if line]
+    before = [line for line in (step.approval, _prompt_line(step), _tool_line(step), _elicit_line(step)) if line]
     if before:
         yield "\n".join(before)
     if step.content:
@@ -314,7 +321,7 @@ def _sub_heading(step: _Step, position: int, branch: _Branch, sub: _Step, tight:
     """The heading of a sub-step; empty if the format implies it. It must be empty beyond z."""
     letter = letters(position)
     synthetic = (f"{step.number}{letter}", f"Branch {letter}")
-    said = sub.content or sub.prompt_ref or sub.output_var or sub.elicitation or sub.tool_call
+    said = sub.content or sub.prompt_ref or sub.output_var or sub.elicitation or sub.tool_call or sub.approval
     labels = [one.label for other in step.branches or () for one in other.steps or ()]
     optional = position >= 26 or (tight and said and labels.count(sub.label) == 1)
     if optional and len(branch.steps or []) == 1 and (sub.label, sub.title) == synthetic:
@@ -347,12 +354,17 @@ def _elicit_line(step: _Step) -> str:
     if asked is None:
         return ""
     parts = [asked.type]
+    by = [f'by:"{", ".join(asked.by)}"'] if asked.by else []
+    if asked.schema is not None:
+        default = [] if asked.default is None else [f"default:{asked.default}"]
+        parts += [f'"{asked.prompt}"', msgspec.json.encode(asked.schema).decode(), *default, *by]
+        return f"@elicit({', '.join(parts)})"
     if asked.prompt or asked.options:
         parts += [f'"{text}"' for text in (asked.prompt, *(asked.options or []))]
     if asked.default is not None:
         escaped = asked.default.replace("\\", "\\\\").replace('"', '\\"')
         parts.append(f'default:"{escaped}"')
-    return f"@elicit({', '.join(parts)})"
+    return f"@elicit({', '.join([*parts, *by])})"
 
 
 def _output_line(step: _Step) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from cuebook.dialects.markdown.model import Book, Output, Step, condition_words
 from cuebook.dialects.markdown.run.tools import tool_name
+from cuebook.dialects.people import approval_words
 from cuebook.dialects.presentation.summary import Need, Row, Summary, input_words, listed
 from cuebook.formats.words import counted, short
 
@@ -15,6 +16,7 @@ _LINE = 80
 def summary(book: Book) -> Summary:
     steps = list(book.walk())
     questions = sum(step.elicitation is not None for step in steps)
+    approvals = sum(step.approval is not None for step in steps)
     tools = list(dict.fromkeys(tool_name(step.tool) for step in steps if step.tool is not None))
     prompts = list(dict.fromkeys(step.prompt.argument for step in steps if step.prompt is not None))
     outputs = list(dict.fromkeys(step.output.name for step in steps if step.output is not None))
@@ -49,12 +51,17 @@ def summary(book: Book) -> Summary:
                 if questions
                 else ()
             ),
+            *(
+                (Need("you", "approve a step" if approvals == 1 else f"approve {approvals} steps"),)
+                if approvals
+                else ()
+            ),
         ),
     )
 
 
 def _directives(steps: Sequence[Step]) -> set[str]:
-    uses = {"@output": "output", "@elicit": "elicitation", "@prompt": "prompt", "@tool": "tool"}
+    uses = {"@output": "output", "@elicit": "elicitation", "@prompt": "prompt", "@tool": "tool", "@approve": "approval"}
     return {name for name, field in uses.items() if any(getattr(step, field) is not None for step in steps)}
 
 
@@ -90,6 +97,9 @@ def _step_lines(step: Step, indent: str) -> Iterator[str]:
 
 def _directive_words(step: Step) -> Iterator[str]:
     """A phrase for each directive of the step."""
+    if step.approval is not None:
+        yield f"asks for approval: {short(step.approval.text or step.title, _LINE)}"
+        yield from approval_words(step.approval.rule)
     if step.tool is not None:
         yield f"calls {tool_name(step.tool)}"
     if step.elicitation is not None:

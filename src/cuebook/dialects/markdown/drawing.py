@@ -9,6 +9,7 @@ from cuebook.dialects.markdown.model import (
     Branch,
     Step,
     answers_only,
+    approves_only,
     branches_on_itself,
     condition_words,
     reaches_branches,
@@ -31,6 +32,10 @@ def _add_step(chain: Chain, book: Book, id: str, step: Step) -> None:
     heading = f"Step {step.label}: {step.title}"
     branches = reaches_branches(book, step)
     runs_itself = not branches or branches_on_itself(book, step)
+    if step.approval is not None:
+        chain.add(f"{id}_ask", "person", [*([heading] if approves_only(step) else []), "approval"], step.label)
+        if approves_only(step):
+            return
     if step.tool is not None:
         gives = _gives(step) if runs_itself else ()
         chain.add(id, "tool", [heading, f"calls {tool_name(step.tool)}", *gives], step.label)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -11,6 +12,9 @@ from cuebook.dialects.dialect import Document, Input
 from cuebook.dialects.findings import Problem
 from cuebook.kernel.effects import QuestionType
 from cuebook.kernel.events import PlannedStep
+from cuebook.kernel.votes import Rule
+
+_NAME = re.compile(r"\w+", re.ASCII)
 
 ARTIFACT_TYPES = ("markdown", "json", "mermaid", "chartjs", "html_css", "javascript", "typescript")
 
@@ -41,6 +45,30 @@ class Elicitation(msgspec.Struct, frozen=True):
     options: tuple[str, ...] = ()
     default: str | None = None
     line: int = 0
+    schema: dict[str, Any] | None = None
+    """The JSON Schema of a form. Each field of the answer is a value with its name."""
+    by: tuple[str, ...] = ()
+    """Who may answer: names, and roles as `role:NAME`; if empty, everyone who may answer questions."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields of a form that placeholders and conditions can refer to."""
+        named = (self.schema or {}).get("properties")
+        return tuple(name for name in named if _NAME.fullmatch(name)) if isinstance(named, dict) else ()
+
+
+class Approval(msgspec.Struct, frozen=True):
+    """`@approve`: what an approver reads and sees before the step is done, and who decides."""
+
+    text: str = ""
+    show: tuple[str, ...] = ()
+    """The names of the values that are shown."""
+    rule: Rule = Rule()
+    changes_at_most: int = 0
+    """How often changes can be requested."""
+    line: int = 0
+    written: str = ""
+    """The directive as written."""
 
 
 class ToolUse(msgspec.Struct, frozen=True):
@@ -89,6 +117,7 @@ class Step(msgspec.Struct, frozen=True):
     elicitation: Elicitation | None = None
     tool: ToolUse | None = None
     branches: tuple[Branch, ...] = ()
+    approval: Approval | None = None
 
     @property
     def branches_on_itself(self) -> bool:
@@ -155,6 +184,12 @@ def answers_only(step: Step) -> bool:
     """Whether the step only asks a question, so that the answer is its output."""
     asked = step.elicitation is not None and step.tool is None
     return asked and not step.content and step.prompt is None and not step.branches
+
+
+def approves_only(step: Step) -> bool:
+    """Whether the step only asks for an approval, so that it has no output."""
+    does = step.content or step.elicitation or step.prompt or step.tool or step.branches
+    return step.approval is not None and not does
 
 
 def condition_words(branch: Branch) -> str:

@@ -140,6 +140,10 @@ def likely_answer(effect: AskHuman, label: str) -> str:
     """The answer that a preview assumes: the default, yes, the first option, or a stand-in."""
     if effect.default is not None:
         return effect.default
+    if effect.schema is not None:
+        from cuebook.formats.forms import likely
+
+        return likely(effect.schema)
     if effect.type == "confirm":
         return "yes"
     return effect.options[0] if effect.options else f"<answer in step {label}>"

@@ -15,6 +15,8 @@ from cuebook.gate.roles import Principal
 from cuebook.gate.secrets import SecretProblem
 from cuebook.kernel.effects import (
     Acting,
+    AskApproval,
+    AskHuman,
     AskModel,
     Browse,
     CallTool,
@@ -69,7 +71,9 @@ class Rulings:
 
     async def of(self, acts: Iterable[Act]) -> list[ActRuling]:
         """The rulings on the acts that go through the gate."""
-        return [await self._ruling(act) for act in acts if act.problem or isinstance(act.effect, _RULED)]
+        return [
+            await self._ruling(act) for act in acts if act.problem or act.approval or isinstance(act.effect, _RULED)
+        ]
 
     async def _ruling(self, act: Act) -> ActRuling:
         stand_ins = Stand(act.open.stand_ins)
@@ -89,6 +93,8 @@ class Rulings:
                 return await self._by_gate(act, effect, tuple(dict.fromkeys((host, *effect.network))) if host else ())
             case CallTool() | AskModel() | ReadSource() as effect:
                 return await self._by_policy(act, effect)
+            case AskApproval() | AskHuman() if act.approval:
+                return ActRuling(act, "ask", _ASKS)
             case _:
                 return ActRuling(act, "unknown", notes=(act.problem,) if act.problem else ())
 

@@ -52,6 +52,9 @@ def the(text: str, code: str) -> Finding:
         ("# T\n\n## STEP 1: A\n\na\n\n## ARTIFACTS\n\ntype: x\n", [("artifact_type", 9)]),
         ('# T\n\n## STEP 1: A\n\na\n\n@elicit(x, "?")\n', [("elicit_type", 7)]),
         ('# T\n\n## STEP 1: A\n\n@elicit(select, "?", "a", default:"b")\n', [("elicit_default", 5), ("empty_step", 3)]),
+        ('# T\n\n## STEP 1: A\n\nDo.\n\n@elicit(form, "?", 5)\n', [("elicit_form", 7)]),
+        ('# T\n\n## STEP 1: A\n\nDo.\n\n@approve("?", vote:2)\n', [("approve", 7)]),
+        ('# T\n\n## STEP 1: A\n\n@approve("?")\n@output(y)\n', [("approve_output", 6)]),
     ],
 )
 def test_problems_of_the_parser_are_included(text: str, codes: list[tuple[str, int | None]]) -> None:

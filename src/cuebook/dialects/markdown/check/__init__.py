@@ -27,6 +27,8 @@ _PARSED = {
     "F5": "empty_document",
     "not_text": "not_text",
     "elicit_default": "elicit_default",
+    "elicit_form": "elicit_form",
+    "approve": "approve",
     "W1": "step_number",
     "W2": "input_line",
     "W3": "artifact_type",

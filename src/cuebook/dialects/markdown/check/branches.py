@@ -304,6 +304,8 @@ def _answers(unit: Unit) -> tuple[str, ...]:
     asked = unit.elicitation
     if asked is None:
         return ()
+    if asked.type == "form":
+        return ()
     options = ("yes", "no") if asked.type == "confirm" else asked.options if asked.type == "select" else ()
     # The values of placeholders are unknown before a run.
     return () if any(True for option in options for _ in placeholders(option)) else options

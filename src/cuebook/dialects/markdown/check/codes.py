@@ -17,6 +17,8 @@ ERRORS = {
     "empty_document": "The document is empty. (F5)",
     "not_text": "The document is not valid UTF-8.",
     "elicit_default": "The default of a question is not one of its allowed answers.",
+    "elicit_form": "The schema, the default or the people of a question cannot be used.",
+    "approve": "An approval has an unknown or invalid field, or its changes lead to no earlier step.",
     # the run will not do what the playbook says
     "branch_marker": "A branch marker is malformed, so it is sent to the model, with every alternative.",
     "missing_endif": "A branch block has no ```endif```.",
@@ -61,6 +63,7 @@ WARNINGS = {
     "tool_arguments": "A @tool without a connection and a tool name has no effect.",
     "tool_connection": "A connection name is not a valid name for a tool server.",
     "unknown_tool": "A step calls a built-in tool that does not exist.",
+    "approve_output": "A step only asks for an approval, so it has no output.",
     "tool_with_elicit": "A step has both a tool and a question: only the tool is used.",
     "tool_with_prompt": "A step has both a tool and a prompt: the prompt has no effect.",
     "tool_on_branching": "A step with branches calls a tool, so the branches are never reached.",

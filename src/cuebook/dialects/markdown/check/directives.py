@@ -22,11 +22,13 @@ FORMS = {
     "elicit": '@elicit(input, "question"), @elicit(confirm, "question") or @elicit(select, "question", "one", "two")',
     "prompt": "@prompt(library:name), @prompt(file:path), @prompt(mcp:server/name) or @prompt({{variable}})",
     "tool": '@tool(connection, tool, {"name": "value"})',
+    "approve": '@approve("question", show:"name", by:"alice, role:admin", votes:2, changes:"1")',
 }
 
-_NEARLY = re.compile(r"@(output|elicit|prompt|tool)s?\s*[(:]", re.ASCII | re.IGNORECASE)
-_INLINE = re.compile(r"(?<=\s)@(output|elicit|prompt|tool)\(", re.ASCII | re.IGNORECASE)
+_NEARLY = re.compile(r"@(output|elicit|prompt|tool|approve)s?\s*[(:]", re.ASCII | re.IGNORECASE)
+_INLINE = re.compile(r"(?<=\s)@(output|elicit|prompt|tool|approve)\(", re.ASCII | re.IGNORECASE)
 _QUOTED = re.compile(r'"[^"]*"')
+_BY = re.compile(r',\s*by:"[^"]*"\s*$', re.ASCII)
 _DEFAULT = re.compile(r"\bdefault\s*[:=]", re.ASCII)
 _DEFAULTED = re.compile(r'default:"(?:[^"\\]|\\.)*"\s*$', re.ASCII)
 _IN_QUOTES = "Put every string in double quotes; inside it, use single quotes."
@@ -93,6 +95,8 @@ def _elicitation(asked: Elicitation, row: str, at: tuple[int, int]) -> Iterator[
         single = " Single quotes do not count." if "'" in row else ""
         fix = f'Write @elicit({asked.type}, "Question?").{single}'
         yield found("elicit_prompt", "The question has no text.", *at, fix)
+    if asked.type == "form":
+        return
     if asked.type == "select" and not asked.options:
         fix = 'List them: @elicit(select, "Which?", "one", "two").'
         yield found("select_options", "The select question has no options.", *at, fix)
@@ -113,7 +117,7 @@ def _elicitation(asked: Elicitation, row: str, at: tuple[int, int]) -> Iterator[
 def _outside_quotes(row: str) -> list[str]:
     """The unquoted parts of an @elicit, apart from commas and the default."""
     inner = row.strip().removesuffix(")").partition(",")[2]
-    pieces = _QUOTED.sub("\0", _DEFAULTED.sub("", inner)).replace(",", "\0").split("\0")
+    pieces = _QUOTED.sub("\0", _DEFAULTED.sub("", _BY.sub("", inner))).replace(",", "\0").split("\0")
     return [piece.strip() for piece in pieces if piece.strip() and not _DEFAULT.match(piece.strip())]
 
 
@@ -203,7 +207,12 @@ def _repeated(unit: Unit, material: Material) -> Iterator[Finding]:
 def _together(unit: Unit, material: Material) -> Iterator[Finding]:
     tool = unit.tool
     if tool is None:
-        nothing = not (unit.content or unit.elicitation or unit.prompt or unit.branches)
+        nothing = not (unit.content or unit.elicitation or unit.prompt or unit.branches or unit.approval)
+        only_approves = unit.approval and not (unit.content or unit.elicitation or unit.prompt or unit.branches)
+        if only_approves and unit.output is not None:
+            message = f"Step {unit.label} only asks for an approval, so it has no output to store."
+            at = (unit.output.line, material.column(unit.output.line - 1))
+            yield found("approve_output", message, *at, "Ask a question with @elicit if the answer matters.")
         if nothing:
             message = f"Step {unit.label} is empty."
             yield found("empty_step", message, unit.line, 1, "Add instructions, or remove it.")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from cuebook.dialects.markdown.model import Book, Elicitation, Output, PromptUse, ToolUse
+from cuebook.dialects.markdown.model import Approval, Book, Elicitation, Output, PromptUse, ToolUse
 from cuebook.dialects.markdown.parse.branches import BranchDraft, Passage, StepDraft, content, draft, letters
 from cuebook.dialects.markdown.parse.directives import Directive
 from cuebook.dialects.markdown.parse.sections import Outline, fences
@@ -31,6 +31,7 @@ class Unit(msgspec.Struct):
     elicitation: Elicitation | None = None
     prompt: PromptUse | None = None
     tool: ToolUse | None = None
+    approval: Approval | None = None
 
     def directives(self) -> Iterator[Directive]:
         for passage in self.passages:
@@ -41,7 +42,8 @@ class Unit(msgspec.Struct):
         """The names of the variables that store the answer to its question."""
         if self.elicitation is None:
             return ()
-        return tuple({f"__elicit_step_{self.number}": None, f"__elicit_step_{self.label}": None})
+        names = (f"__elicit_step_{self.number}", f"__elicit_step_{self.label}", *self.elicitation.fields)
+        return tuple(dict.fromkeys(names))
 
     def excludes(self, other: Unit) -> bool:
         """Whether only one of the two can run."""
@@ -139,3 +141,5 @@ def _use(unit: Unit) -> None:
                 unit.prompt = directive.use
             case ToolUse():
                 unit.tool = directive.use
+            case Approval():
+                unit.approval = directive.use

@@ -56,6 +56,8 @@ class _Flow:
         self.setters: dict[str, list[Unit]] = {}
         self.used = named_in_markers(material)
         self.set = set(self.inputs)
+        if any(unit.approval is not None and unit.approval.rule.changes for unit in material.all_units()):
+            self.set |= {"__changes_feedback", "__changes_by", "__changes_count"}
         self.suggested: dict[str, str] = {}
         for unit in material.all_units():
             for name in _set_by(unit):
@@ -82,9 +84,20 @@ class _Flow:
         self.set |= inside | own
 
     def _unit(self, unit: Unit, sight: _Sight) -> Iterator[Finding]:
-        for kind, use in (("tool", unit.tool), ("elicit", unit.elicitation), ("prompt", unit.prompt)):
+        for kind, use in (
+            ("tool", unit.tool),
+            ("elicit", unit.elicitation),
+            ("prompt", unit.prompt),
+            ("approve", unit.approval),
+        ):
             if use is not None:
                 yield from self._directive(unit, kind, use.line, sight)
+        if unit.approval is not None:
+            at = (unit.approval.line, self.material.column(unit.approval.line - 1))
+            for name in unit.approval.show:
+                yield from self._reference(
+                    name, sight, unit, f"Step {unit.label} shows undeclared variable '{name}'", *at
+                )
         sight = _Sight(sight.far, {*sight.near, *unit.answer_names})
         for passage in unit.passages:
             for start, end in passage.kept:

@@ -8,6 +8,7 @@ mistakes.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal, TypeAlias, cast
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from cuebook.dialects.findings import InvalidPlaybook, Problem
 from cuebook.dialects.markdown.model import (
     ARTIFACT_TYPES,
+    Approval,
     Book,
     Branch,
     Condition,
@@ -187,6 +189,20 @@ class _Reading:
             self.steps.append(self._step(section))
         if not self.steps:
             self._no_steps()
+        for number, step in enumerate(self.steps):
+            earlier = [one.label for one in self.steps[:number]]
+            self._check_changes(step, earlier)
+            for branch in step.branches:
+                for inner, sub in enumerate(branch.steps):
+                    self._check_changes(sub, [*earlier, *(one.label for one in branch.steps[:inner])])
+
+    def _check_changes(self, step: Step, earlier: Sequence[str]) -> None:
+        """Checks that a request for changes leads to an earlier step, or an earlier sub-step of the same branch."""
+        for to in step.approval.rule.changes if step.approval is not None else ():
+            if to not in earlier:
+                message = f"@approve: there is no step '{to}' before step {step.label} to which changes could lead."
+                fix = f"Use one of: {', '.join(earlier)}." if earlier else "Ask for the approval in a later step."
+                self.errors.append(Problem(message, step.approval.line if step.approval else None, fix, "approve"))
 
     def _no_steps(self) -> None:
         message = "No steps found: document must contain at least one ## STEP heading"
@@ -270,12 +286,16 @@ class _Reading:
                 self.warnings.append(Problem(message, directive.line, fix, "prompt_scheme"))
             elif directive.flaw == "elicit_default":
                 self._bad_default(directive)
+            elif directive.flaw in ("elicit_form", "approve"):
+                kind = "@approve" if directive.flaw == "approve" else "@elicit"
+                self.errors.append(Problem(f"{kind}: {directive.said}", directive.line, directive.fix, directive.flaw))
         return Step(
             number, label, title, text, line,
             prompt=cast("PromptUse | None", uses.get("prompt")),
             output=cast("Output | None", uses.get("output")),
             elicitation=cast("Elicitation | None", uses.get("elicit")),
             tool=cast("ToolUse | None", uses.get("tool")),
+            approval=cast("Approval | None", uses.get("approve")),
         )  # fmt: skip
 
     def _bad_default(self, directive: Directive) -> None:
@@ -292,4 +312,5 @@ class _Reading:
 
 def answer_names(step: Step) -> tuple[str, ...]:
     """The names under which the answer to a step's question is stored."""
-    return tuple({f"__elicit_step_{step.number}": None, f"__elicit_step_{step.label}": None})
+    fields = step.elicitation.fields if step.elicitation is not None else ()
+    return tuple(dict.fromkeys((f"__elicit_step_{step.number}", f"__elicit_step_{step.label}", *fields)))

@@ -24,7 +24,7 @@ _KINDS: tuple[tuple[re.Pattern[str], Kind], ...] = (
 )
 
 # The leading line break is a literal that the search can jump to; `^` would be tried at every character.
-_MARK = re.compile(r"\n(?:(##)[^\S\n]|###[^\S\n]|[^\S\n]*(?:@(?:output|elicit|prompt|tool)\(|```))")
+_MARK = re.compile(r"\n(?:(##)[^\S\n]|###[^\S\n]|[^\S\n]*(?:@(?:output|elicit|prompt|tool|approve)\(|```))")
 _FENCE = re.compile(r"\n[^\S\n]*(?:```|~~~)")
 _FENCE_LINE = re.compile(r"(`{3,}|~{3,})(.*)")
 

@@ -3,11 +3,13 @@ Pure."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import islice, product
 
 import msgspec
 
+from cuebook.dialects.markdown.inputs import as_text
 from cuebook.dialects.markdown.model import (
     Book,
     Branch,
@@ -20,6 +22,7 @@ from cuebook.dialects.markdown.model import (
     reaches_branches,
 )
 from cuebook.dialects.markdown.parse import answer_names
+from cuebook.formats.forms import fields_of, filled_in
 from cuebook.kernel.answers import advance_answer
 from cuebook.kernel.effects import AskHuman
 from cuebook.kernel.outcomes import Answer
@@ -254,20 +257,38 @@ class _Walk:
     def _given(self, origin: Origin, name: str) -> Sequence[str | None]:
         step, anything = origin.step, (*self._compared.get(name, ()), None)
         if origin.answer and step.elicitation is not None:
-            known = self._known_answer(origin)
+            known = None if step.elicitation.schema is not None else self._known_answer(origin)
             if known is not None:
                 return (known,)
+            if step.elicitation.type == "form":
+                return self._of_field(origin, name) or anything
             fixed = {"confirm": ("yes", "no"), "select": step.elicitation.options}.get(step.elicitation.type, ())
             return fixed or anything
         options = step.output.options if step.output is not None else ()
         return (*options, None) if options else anything  # a reply that matches no option is kept unchanged
 
+    def _of_field(self, origin: Origin, name: str) -> Sequence[str | None]:
+        """The values of a field of a form; empty if any is possible."""
+        asked = origin.step.elicitation
+        assert asked is not None
+        field = next((one for one in fields_of(asked.schema) if one.name == name), None)
+        known = self._known_answer(origin)
+        if known is not None and field is not None:
+            value = json.loads(known)
+            return (as_text(value[name]) if name in value else "",)
+        if field is None or field.kind not in ("choice", "boolean"):
+            return ()
+        values = field.options or ("true", "false")
+        return values if field.required else (*values, "")
+
     def _known_answer(self, origin: Origin) -> str | None:
         asked = origin.step.elicitation
         assert asked is not None
         labels = (origin.step.label, self._book.steps[origin.position].label)
-        effect = AskHuman(asked.prompt, asked.type, asked.options, asked.default, label=origin.step.label)
-        answer = advance_answer(effect, labels, self._settings)
+        effect = AskHuman(
+            asked.prompt, asked.type, asked.options, asked.default, label=origin.step.label, schema=asked.schema
+        )
+        answer = advance_answer(effect, labels, self._settings, fill_in=filled_in)
         return answer.value if isinstance(answer, Answer) else None
 
 

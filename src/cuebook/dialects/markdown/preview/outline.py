@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cuebook.dialects.markdown.model import Book, Branch, Step, branches_on_itself, condition_words, reaches_branches
+from cuebook.dialects.markdown.model import (
+    Book,
+    Branch,
+    Step,
+    approves_only,
+    branches_on_itself,
+    condition_words,
+    reaches_branches,
+)
 from cuebook.dialects.markdown.preview.branches import Foresight, Fork, fork_words, origin_words
 from cuebook.dialects.markdown.run.tools import tool_name
+from cuebook.dialects.people import approval_words
 from cuebook.dialects.presentation import preview
 
 _SHORT = 60
+_NOTHING = {True: "does nothing else", False: "does nothing"}
 
 
 def outline(book: Book, inputs: Mapping[str, str], foresight: Foresight) -> tuple[preview.Step, ...]:
@@ -20,15 +30,16 @@ def outline(book: Book, inputs: Mapping[str, str], foresight: Foresight) -> tupl
 
 def does(book: Book, step: Step, around: Step | None) -> list[str]:
     """The kinds of actions that a step performs, in order."""
+    approval = ["approval"] if step.approval is not None else []
     if step.tool is not None:
-        return ["tool", "branch"] if reaches_branches(book, step) else ["tool"]
-    found = ["question"] if step.elicitation is not None else []
+        return [*approval, "tool", "branch"] if reaches_branches(book, step) else [*approval, "tool"]
+    found = [*approval, *(["question"] if step.elicitation is not None else [])]
     has_text = bool(step.content or step.prompt is not None)
     outside = around is not None and bool(around.content or around.prompt is not None)
     outside = outside and around is not None and not branches_on_itself(book, around)
     if step.branches and not branches_on_itself(book, step):
         return [*found, "branch"]
-    if has_text or (outside and not found):
+    if has_text or (outside and "question" not in found):
         found.append("model")
     return [*found, "branch"] if step.branches else found
 
@@ -69,7 +80,9 @@ class _Outline:
         return preview.Step(
             label=step.label,
             title=step.title,
-            does=tuple(_clause(step, kind) for kind in kinds) or ("does nothing",),
+            does=tuple(_clause(step, kind) for kind in kinds if kind != "approval") or (_NOTHING[approves_only(step)],),
+            asks_approval=step.approval is not None,
+            also=tuple(approval_words(step.approval.rule)) if step.approval is not None else (),
             gives=(step.output.name,) if step.output is not None else (),
             decided_by=f"depends on {fork_words(fork)}" if fork is not None else "",
             branches=tuple(self._branches(step, position, fork, subs)) if branching else (),
@@ -136,6 +149,7 @@ def _question(step: Step) -> str:
     words = [asked.type, f'"{_short(asked.prompt or step.title)}"']
     words += [f"one of {', '.join(asked.options)}"] if asked.type == "select" else []
     words += [f"default {asked.default}"] if asked.default is not None else []
+    words += [f"only {', '.join(asked.by)} may answer"] if asked.by else []
     return "; ".join(words)
 
 

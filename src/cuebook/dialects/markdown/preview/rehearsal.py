@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.markdown.model import Book, Output, Step, answers_only, branches_on_itself
+from cuebook.dialects.markdown.model import Book, Output, Step, answers_only, approves_only, branches_on_itself
 from cuebook.dialects.markdown.parse import answer_names
 from cuebook.dialects.markdown.parse.directives import variable_of
 from cuebook.dialects.markdown.preview.branches import Foresight, Fork, Values, Way, fork_words, way_words
@@ -30,9 +30,11 @@ from cuebook.dialects.presentation.preview import (
     question_details,
     report,
 )
+from cuebook.formats.forms import fields_of, filled_in
 from cuebook.kernel.answers import advance_answer
 from cuebook.kernel.context import Context, Text
 from cuebook.kernel.effects import (
+    AskApproval,
     AskHuman,
     AskModel,
     Breakpoint,
@@ -218,6 +220,8 @@ class _Stage:
         self.named: list[tuple[str, str]] = []
         """All named values, in order."""
         self.failed = False
+        self._approval = ""
+        """The question to the approver of the step that is not shown yet."""
         self._texts: dict[tuple[int, str, str], dict[str, str | None]] = {}
         """The sources that prompts refer to, by step and name; None for a source that was not read."""
 
@@ -243,7 +247,9 @@ class _Stage:
     def _show(self, effect: Effect, details: dict[str, Any], **known: Any) -> None:
         step = self._frames[-1] if self._frames else StepStarted("")
         details = {"step": step.label, "title": step.title, **details}
-        act = Act(label=step.label, title=step.title, effect=effect, details=details, **known)
+        details |= {"approval": self._approval} if self._approval else {}
+        act = Act(label=step.label, title=step.title, effect=effect, approval=self._approval, details=details, **known)
+        self._approval = ""
         self.shown.append((self._position, act))
 
     def _report(self, kind: str, words: str) -> None:
@@ -281,11 +287,17 @@ class _Stage:
             case AskModel(prompt=prompt):
                 self._show(effect, {"prompt": prompt}, filled=self._filled(prompt=True))
                 return Reply(Text(self._said()))
-            case CallTool(tool=tool, arguments=arguments):
+            case CallTool(tool=tool, arguments=arguments, approval=asked):
+                self._approval = asked
                 self._show(effect, {"tool": tool, "arguments": arguments}, filled=self._filled())
                 return ToolResult(self._said())
             case AskHuman():
                 return self._answered(effect)
+            case AskApproval(approval=asked):
+                self._approval = asked
+                if all(map(approves_only, self._steps()[:1])):
+                    self._show(effect, {})
+                return Done()
             case Breakpoint() | Checkpoint():
                 return Resumed()
             case Wait():
@@ -333,7 +345,10 @@ class _Stage:
 
     def _answered(self, effect: AskHuman) -> Answer | Failed:
         answer = advance_answer(
-            effect, [effect.label, *(frame.label for frame in reversed(self._frames))], self._settings
+            effect,
+            [effect.label, *(frame.label for frame in reversed(self._frames))],
+            self._settings,
+            fill_in=filled_in,
         )
         known = answer is not None
         if answer is None:
@@ -346,11 +361,25 @@ class _Stage:
     def _answer_to(self, effect: AskHuman) -> str:
         label = effect.label or (self._frames[-1].label if self._frames else "")
         steps = self._steps()
+        if effect.schema is not None:
+            return self._form_of(effect, label)
         names = [f"__elicit_step_{label}", *(f"__elicit_step_{step.number}" for step in steps[:1])]
         if steps and answers_only(steps[0]) and steps[0].output is not None:
             names.append(steps[0].output.name)
         assumed = [value for name in names if (value := self._assumed.get(name)) is not None]
         return assumed[0] if assumed else likely_answer(effect, label)
+
+    def _form_of(self, effect: AskHuman, label: str) -> str:
+        """An answer to a form that sets its fields to their assumed values."""
+        answer = likely_answer(effect, label)
+        value = json.loads(answer)
+        kinds = {one.name: one.kind for one in fields_of(effect.schema)}
+        if not isinstance(value, dict) or not kinds:
+            return answer
+        for name, said in self._assumed.items():
+            if said is not None and name in kinds:
+                value[name] = said if kinds[name] in ("text", "choice") else json.loads(said)
+        return json.dumps(value, ensure_ascii=False)
 
 
 def _saying(output: Output, value: str | None, label: str) -> str:

@@ -6,21 +6,22 @@ The program is deterministic: it acts only through the effects that it yields.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from cuebook.dialects.markdown.inputs import unknown
-from cuebook.dialects.markdown.model import ARTIFACT_TYPES, Book, Elicitation, Output, Step
+from cuebook.dialects.markdown.model import ARTIFACT_TYPES, Book, Elicitation, Output, Step, approves_only
+from cuebook.dialects.markdown.run.approvals import Question, noted, position_of, question
 from cuebook.dialects.markdown.run.prompts import Piece, resolve
 from cuebook.dialects.markdown.run.scope import Scope, unresolved_warning
 from cuebook.dialects.markdown.run.tools import PLAYBOOK, BadArguments, fill, result_text, tool_name
+from cuebook.dialects.people import feedback_of
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import AskHuman, AskModel, Breakpoint, CallTool, Inputs, Program, RunPlaybook
 from cuebook.kernel.errors import with_fix
-from cuebook.kernel.events import ArtifactMade, Planned, StepFinished, StepStarted, Warned
+from cuebook.kernel.events import ArtifactMade, Noted, Planned, StepFinished, StepStarted, Warned
 from cuebook.kernel.outcomes import Answer, EffectFailed, Failed, PlaybookResult, Reply, Resumed, ToolResult
 
 Around = tuple[Piece, ...]
@@ -46,8 +47,12 @@ def interpret(book: Book, inputs: Inputs) -> Program[dict[str, Any]]:
 
 def proceed(book: Book, scope: Scope, position: int = 0) -> Program[dict[str, Any]]:
     """Runs the steps from this position to the end. A rehearsal may begin in the middle, with a matching scope."""
-    for step in islice(book.steps, position, None):
-        yield from _visit(scope, step, ())
+    while position < len(book.steps):
+        try:
+            yield from _visit(scope, book.steps[position], ())
+            position += 1
+        except EffectFailed as error:
+            position = yield from _back(scope, book.steps, position, error)
     if scope.last is None:
         return {}
     label, output = scope.last
@@ -71,25 +76,74 @@ def _visit(scope: Scope, step: Step, around: Around) -> Program[Text | None]:
     """Runs a step or sub-step, including its breakpoint. Returns its output, or None if it was skipped."""
     yield from scope.override((yield StepStarted(step.label, step.title)), after="")
     before = scope.last
-    output = yield from _output(scope, step, around)
+    try:
+        output = yield from _output(scope, step, around)
+    except EffectFailed as error:
+        feedback = feedback_of(error.failed)
+        if feedback is not None:
+            yield StepFinished(step.label, "failed", f"{error.failed.message} (back to step {feedback.to})")
+        raise
+    if output is None:
+        yield StepFinished(step.label)
+        yield from _pause(scope, step)
+        return None
     if isinstance(output, Skipped):
         yield StepFinished(step.label, status="skipped", reason=output.reason)
         return None
     if scope.last is before or not scope.branches_on_itself(step):  # otherwise a sub-step has set a later output
         scope.last = (step.label, output)
     yield StepFinished(step.label, output=output)
-    passed: Resumed = yield Breakpoint(step.label)
-    yield from scope.override(passed.overrides, after=step.label, by=passed.by)
+    yield from _pause(scope, step)
     return output
 
 
-def _output(scope: Scope, step: Step, around: Around) -> Program[Text | Skipped]:
-    """The output of a step. A step that branches on its own output runs first and takes its branch afterwards."""
+def _pause(scope: Scope, step: Step) -> Program[None]:
+    passed: Resumed = yield Breakpoint(step.label)
+    yield from scope.override(passed.overrides, after=step.label, by=passed.by)
+
+
+def _back(scope: Scope, steps: Sequence[Step], position: int, error: EffectFailed) -> Program[int]:
+    """Continues at the step to which an approver sent the run back; returns its position. Raises any other failure again,
+    and a request that leads to none of these steps.
+    """
+    feedback = feedback_of(error.failed)
+    first = None if feedback is None else position_of(steps, feedback, position)
+    if feedback is None or first is None:
+        raise error
+    yield from scope.go_back(feedback, str(error.failed.details.get("step", "")), steps[first : position + 1])
+    yield Noted("changes", noted(feedback, scope.changes))
+    return first
+
+
+def _output(scope: Scope, step: Step, around: Around) -> Program[Text | Skipped | None]:
+    """The output of a step; None if it only asks for an approval. A step that branches on its own output runs first and
+    takes its branch afterwards.
+    """
+    asked = Question()
+    if step.approval is not None:
+        warnings: list[Warned] = []
+        asked = question(scope, step, step.approval, warnings)
+        yield from dict.fromkeys(warnings)
+    try:
+        return (yield from _approved_output(scope, step, around, asked))
+    except EffectFailed as error:
+        if feedback_of(error.failed) is None or "step" in error.failed.details:
+            raise
+        scope.requests[step.label] = scope.requests.get(step.label, 0) + 1
+        details = {**error.failed.details, "step": step.label}
+        raise EffectFailed(msgspec.structs.replace(error.failed, details=details), error.seq) from None
+
+
+def _approved_output(scope: Scope, step: Step, around: Around, asked: Question) -> Program[Text | Skipped | None]:
     by_itself = scope.branches_on_itself(step)
     if step.tool is not None:
         yield from _ignored_parts(step, by_itself)
-        own: Text | Skipped = yield from _call(scope, step)
+        own: Text | Skipped = yield from _call(scope, step, asked)
     else:
+        if asked.approval:
+            yield asked.effect()
+        if approves_only(step):
+            return None
         answer = (yield from _ask_person(scope, step, step.elicitation)) if step.elicitation is not None else None
         if step.branches and not by_itself:
             return (yield from _branch(scope, step, around))
@@ -100,7 +154,7 @@ def _output(scope: Scope, step: Step, around: Around) -> Program[Text | Skipped]
 # --- tools ------------------------------------------------------------------------------------------------
 
 
-def _call(scope: Scope, step: Step) -> Program[Text]:
+def _call(scope: Scope, step: Step, asked: Question) -> Program[Text]:
     use = step.tool
     assert use is not None
     name = tool_name(use)
@@ -113,10 +167,14 @@ def _call(scope: Scope, step: Step) -> Program[Text]:
     for missing in filled.unresolved:
         yield unresolved_warning(step.label, missing)
     if use.connection == PLAYBOOK:
-        done: PlaybookResult = yield RunPlaybook(use.tool, filled.arguments)
+        done: PlaybookResult = yield RunPlaybook(
+            use.tool, filled.arguments, approval=asked.approval, rule=asked.rule, preview=asked.preview
+        )
         yield from scope.keep(step, done.text)
         return done.text
-    result: ToolResult = yield CallTool(name, filled.arguments)
+    result: ToolResult = yield CallTool(
+        name, filled.arguments, approval=asked.approval, rule=asked.rule, preview=asked.preview
+    )
     text = result_text(result)
     if result.is_error:
         words = f"Step {step.label}: the tool '{name}' reports an error: {text[:_SHOWN]}"
@@ -146,16 +204,19 @@ def _ask_person(scope: Scope, step: Step, elicitation: Elicitation) -> Program[T
     kind = elicitation.type
     options = tuple(map(rendered, elicitation.options)) if kind == "select" else ()
     default = None if elicitation.default is None else rendered(elicitation.default)
-    question = rendered(elicitation.prompt) or f"Step {step.label}: {step.title}"
+    words = rendered(elicitation.prompt) or f"Step {step.label}: {step.title}"
     if kind == "select" and not options:
         warnings.append(
             Warned("no_options", f"Step {step.label}: @elicit(select) has no options, so any answer is accepted.")
         )
         kind = "input"
     yield from dict.fromkeys(warnings)
-    answer: Answer = yield AskHuman(question, kind, options, default, label=step.label)
+    schema, by = elicitation.schema, elicitation.by
+    answer: Answer = yield AskHuman(words, kind, options, default, label=step.label, schema=schema, by=by)
     text = Text(answer.value)
-    yield from scope.keep_answer(step, question, text, answer.by)
+    if schema is not None and isinstance(value := json.loads(answer.value), str):
+        text = Text(value)
+    yield from scope.keep_answer(step, words, text, answer.by)
     return text
 
 
@@ -189,10 +250,16 @@ def _branch_after(scope: Scope, step: Step, own: Text | Skipped) -> Program[Text
 def _sub_steps(scope: Scope, steps: tuple[Step, ...], around: Around) -> Program[tuple[str, Text] | None]:
     """Runs sub-steps. Returns the label and output of the last completed sub-step."""
     last: tuple[str, Text] | None = None
-    for step in steps:
-        output = yield from _visit(scope, step, around)
+    position = 0
+    while position < len(steps):
+        try:
+            output = yield from _visit(scope, steps[position], around)
+        except EffectFailed as error:
+            position = yield from _back(scope, steps, position, error)
+            continue
         if output is not None:
-            last = (step.label, output)
+            last = (steps[position].label, output)
+        position += 1
     return last
 
 

@@ -8,7 +8,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from cuebook.dialects.presentation.preview import Act, Alternative, Choice, Preview
-from cuebook.kernel.effects import Acting, AskHuman, AskModel, Browse, CallTool, ReadSource, RunCommand, SendHttp
+from cuebook.kernel.effects import (
+    Acting,
+    AskApproval,
+    AskHuman,
+    AskModel,
+    Browse,
+    CallTool,
+    ReadSource,
+    RunCommand,
+    SendHttp,
+)
 from cuebook.service.preview.explanation import Explanation
 from cuebook.service.preview.rulings import ActRuling
 from cuebook.surfaces.explanation import action_words, head_lines, one_line, ruling_object, secrets_of, verdict_object
@@ -208,6 +218,8 @@ def _effect_lines(act: Act) -> Iterator[str]:
             yield f"--- text {source}{' (not read here)' if act.text is None else ''}"
         case None:
             pass
+        case AskApproval():
+            pass  # it is the approval
         case effect:
             yield f"effect: {effect.fingerprint}"
 
