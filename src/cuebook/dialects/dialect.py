@@ -10,7 +10,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import msgspec
 
@@ -79,6 +79,10 @@ class Demand(msgspec.Struct, frozen=True):
     line: int | None = None
 
 
+World = Literal["none", "reads", "writes"]
+"""Whether a step depends on its inputs alone, also reads something that other steps may change, or may change it."""
+
+
 class EditableSteps(msgspec.Struct, frozen=True):
     """The steps of a playbook, for comparing two versions of it."""
 
@@ -86,6 +90,10 @@ class EditableSteps(msgspec.Struct, frozen=True):
     """What each step says, by label: two versions with the same digest do the same there."""
     order: tuple[str, ...] = ()
     """The labels in the order in which they run, if the text fixes it; otherwise the first one, if that is fixed."""
+    uses: dict[str, frozenset[str]] = {}
+    """The steps whose results a step uses. A step without an entry may depend on everything before it."""
+    world: dict[str, World] = {}
+    """What a step has to do with the world around the run. A step without an entry may change it."""
 
 
 def said_by(*parts: Any) -> str:

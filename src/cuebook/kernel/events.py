@@ -193,6 +193,8 @@ class TextEdit(msgspec.Struct, frozen=True, omit_defaults=True):
     plan: tuple[PlannedStep, ...] = ()
     uses: dict[str, str] = {}
     pinned: dict[str, PinnedPlaybook] = {}
+    kept: tuple[str, ...] = ()
+    """The steps after the fork point whose first visits are taken over from the parent when the program reaches them."""
 
 
 class Forked(Beginning, frozen=True):

@@ -285,6 +285,14 @@ def _problem(record: Record, expected: int, chain: bytes) -> str:
     return ""
 
 
+def root_step(place: Place) -> str:
+    """The step of the outermost program that a place belongs to."""
+    path, step = place.path, place.step
+    while path != ROOT:
+        path, step, _, _ = parent_key(path)
+    return step
+
+
 def without_void(entries: Iterable[Entry]) -> list[Entry]:
     """The entries that are still valid: a `Rewound` voids its branch from a given record on; siblings stay."""
     kept: list[Entry] = []

@@ -338,8 +338,10 @@ class Service(Queries):
         paused = {wait.prompt for wait in view.waits if wait.kind == "breakpoint"}
         passed = {one for one in settings.breakpoints if one in kept and f"Paused after step {one}." in paused}
         changed = {"breakpoints": tuple(one for one in settings.breakpoints if one not in passed)} if passed else {}
-        edit = TextEdit(playbook.digest, inputs, playbook.steps, pins.uses, pins.pinned)
+        edit = TextEdit(playbook.digest, inputs, playbook.steps, pins.uses, pins.pinned, found.later)
         async with self._within_rate(who):
+            for child in found.children:
+                await self._engine.end_child(child)
             await self._engine.supersede(row, found.point, changed, edit, playbook.text)
         await self._dispatch(row)
         return row
@@ -357,15 +359,16 @@ class Service(Queries):
         if await self._store.alive(row.id):
             raise Busy(f"Run {row.id} is being driven.", fix="Wait until it waits or ends, or cancel it.")
         below = await self._store.runs(caller=row.id, limit=None)
-        if row.status not in ENDED and any(one.status not in ENDED for one in below):
-            fix = f"`cuebook cancel {row.id}` ends both; then continue it with the text."
-            raise Refused(f"Run {row.id} waits for a child run, which has a text of its own.", fix=fix)
+        below = [one for one in below if one.status not in ENDED]
+        for one in below:
+            if await self._store.alive(one.id):
+                raise Busy(f"Run {one.id}, a child of it, is being driven.", fix="Wait until it waits or ends.")
         if old.digest == playbook.digest:
             raise Refused("The text is the same; nothing was changed.", fix=f"`cuebook resume {row.id}` continues it.")
         entries = without_void([entry async for entry in self._engine.entries(row.id)])
         from cuebook.service.runs.edits import plan_of  # most runs keep their text
 
-        return row, plan_of(row, old, playbook, await self._store.steps(row.id), entries)
+        return row, plan_of(row, old, playbook, await self._store.steps(row.id), entries, below)
 
     # --- driving ---
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from os.path import splitext
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cuebook.dialects.dialect import Dialect, EditableSteps, Named, OutlinedStep, Surroundings, said_by
+from cuebook.dialects.dialect import Dialect, EditableSteps, Named, OutlinedStep, Surroundings, World, said_by
 from cuebook.dialects.findings import Codes, Finding, Problem
 from cuebook.dialects.options import Option
 from cuebook.dialects.presentation.notes import Note
@@ -83,11 +83,21 @@ class Graph(Dialect):
     def editable(self, document: Workflow) -> EditableSteps:
         digests = {
             node.id: said_by(
-                node, document.out_edges.get(node.id, ()), [document.skills.get(one) for one in node.skills]
+                node,
+                [(one.to, one.when, one.max_iterations) for one in document.out_edges.get(node.id, ())],
+                [document.skills.get(one) for one in node.skills],
+                document.extras.nodes.get(node.id),
+                [
+                    (document.edges[one.edge].to, one.output_matches, one.output_required)
+                    for one in document.extras.guards
+                    if document.edges[one.edge].from_ == node.id
+                ],
             )
             for node in document.nodes.values()
         }
-        return EditableSteps(digests, (document.entry,))
+        asked = [id for id, one in document.extras.nodes.items() if one.input is not None and id in document.nodes]
+        alone: dict[str, World] = dict.fromkeys(asked, "none")  # other nodes see the results of all before them
+        return EditableSteps(digests, (document.entry,), dict.fromkeys(asked, frozenset()), alone)
 
     def children(self, document: Workflow) -> tuple[ChildUse, ...]:
         from cuebook.dialects.children import ChildUse

@@ -92,7 +92,11 @@ class Markdown(Dialect):
         for step in document.walk():
             conditions = [branch.condition for branch in step.branches]
             digests[step.label] = said_by(msgspec.structs.replace(step, branches=()), conditions)
-        return EditableSteps(digests, tuple(step.label for step in document.steps))
+        from cuebook.dialects.markdown.order import uses, world
+
+        alone = {step.label: kind for step in document.steps if (kind := world(step)) is not None}
+        used = {step.label: found for step in document.steps if (found := uses(document, step)) is not None}
+        return EditableSteps(digests, tuple(step.label for step in document.steps), used, alone)
 
     def children(self, document: Book) -> tuple[ChildUse, ...]:
         from cuebook.dialects.markdown.run.children import children

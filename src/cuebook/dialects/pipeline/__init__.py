@@ -136,7 +136,16 @@ class Pipelines(Dialect):
         return ready(preview(document, given, settings))
 
     def editable(self, document: Pipeline) -> EditableSteps:
-        return EditableSteps({step.id: said_by(step) for step in document.steps}, tuple(s.id for s in document.steps))
+        from cuebook.dialects.pipeline.order import uses, world
+
+        steps = document.steps
+        alone = {step.id: kind for step in steps if (kind := world(step)) is not None}
+        return EditableSteps(
+            {step.id: said_by(step) for step in steps},
+            tuple(step.id for step in steps),
+            {step.id: uses(steps, step) for step in steps if step.id in alone},
+            alone,
+        )
 
     def children(self, document: Pipeline) -> tuple[ChildUse, ...]:
         return document.children

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import msgspec
 
 from cuebook.kernel.effects import All, Branch, Effect, Program, RunPlaybook, WithTexts
-from cuebook.kernel.engine import children, handlers, in_doubt
+from cuebook.kernel.engine import children, handlers, in_doubt, kept_steps
 from cuebook.kernel.engine.approval import CANCELLED, CUT_OFF
 from cuebook.kernel.engine.child_waits import ChildWaits
 from cuebook.kernel.engine.journal_writer import JournalWriter
@@ -120,6 +120,8 @@ class Driver:
         self.under_way: dict[Key, Estimate] = {}
         """Model calls in progress, with the maximum that each may use."""
         self.acting: dict[Key, tuple[Effect, int]] = {}
+        self.kept: dict[str, list[Entry]] = {}
+        """The records of the steps that are still to be taken over from a parent with another text."""
         """Effects with an intent but no outcome, begun by this driver or a lost driver, with their attempt."""
         self.cancel: CancelRequested | None = None
         self.finishing = False
@@ -199,6 +201,7 @@ class Driver:
                 return False
             entries = await self._rewind(retry)
         self.recorded = Recorded(entries, self._claim.inherited)
+        self.kept = await kept_steps.read(self)
         self.acting = dict(self.recorded.doubtful)
         self.settings = self.engine.placed(self.recorded.settings)
         self.cancel = self.recorded.cancel
@@ -615,6 +618,8 @@ class Driver:
 
     def _tell(self, line: Line, event: AnyEvent) -> tuple[Any, bool]:
         """The reply to an event, and whether it was recorded before."""
+        if self.kept and type(event) is StepStarted:
+            kept_steps.take_over(self, line, event)
         place, seen_before, reply = self.recorded.tell(line.cursor, event, live=line.live)
         if not seen_before:
             self.writer.note(handlers.with_usage(self, place, event) if type(event) is StepFinished else event, place)

@@ -299,6 +299,25 @@ class Engine:
         finally:
             del self._driving[parent.id]
 
+    async def end_child(self, run: str) -> None:
+        """Ends a child run that waits, and its own children, because its parent continues with a changed text. Raises `Busy`
+        while it is being driven.
+        """
+        for row in await self.store.runs(caller=run, limit=None):
+            if row.status not in ENDED:
+                await self.end_child(row.id)
+        await self._beat()
+        self._keep()
+        claim = await self.store.claim(run, self.driver, self.clock())
+        writer = JournalWriter(self.store, self.codec, claim, self.clock, self, self.redactor)
+        words = "The run that started it continues with a changed text."
+        ended = RunFinished("cancelled", error=Failed(SUPERSEDED_RUN, words), step=claim.row.step)
+        try:
+            await writer.release(ended, Place(), unless_news=False)
+        except BaseException:
+            await self._give_up(claim)
+            raise
+
     async def _create(
         self,
         row: RunRow,

@@ -131,17 +131,26 @@ class Recorded:
         self._events_left: dict[str, int] = defaultdict(int)
         self._inherited = inherited
         self._is_edited = False
+        self.kept: tuple[str, ...] = ()
+        """The steps that an edited run takes over from its parent when it reaches them, without those that it has reached."""
+        self.parent = ""
+        begun: set[str] = set()
         self._from_checkpoints = checkpoints
         entries = list(entries)
         rewinds = [entry.event for entry in entries if isinstance(entry.event, Rewound)]
         self.rewinds = sum(not event.same for event in rewinds)
         for entry in entries:
             self._set(entry.event)
+            if entry.seq == inherited and isinstance(entry.event, Forked) and entry.event.edit is not None:
+                self.kept, self.parent = entry.event.edit.kept, entry.event.parent
+            elif entry.seq > inherited and isinstance(entry.event, _ENTERING):
+                begun.add(entry.event.label)
             if isinstance(entry.event, WaitClosed) and entry.seq >= inherited:
                 self.overrides += overrides_in(entry.event.answer, entry.event.by, entry.at)
             used = used_by_child(entry.event)
             if used:
                 self.reported.setdefault(entry.place.key, Counter()).update(used)
+        self.kept = tuple(label for label in self.kept if label not in begun)
         valid = without_void(entries) if rewinds else entries
         for entry in valid:
             self._add(entry)
@@ -232,6 +241,11 @@ class Recorded:
                 self._events_left[path] += 1
             case _:
                 pass
+
+    def take_over(self, entries: Iterable[Entry]) -> None:
+        """Adds records of a step that were copied from the parent, before the program reaches it."""
+        for entry in entries:
+            self._add(entry)
 
     def _begin(self, key: Key, fingerprint: str) -> None:
         self._begun[key] = fingerprint

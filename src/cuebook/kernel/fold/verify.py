@@ -27,7 +27,18 @@ from cuebook.kernel.events import (
     WaitOpened,
 )
 from cuebook.kernel.fold.state import RunState, before_first_record
-from cuebook.kernel.journal import PURGED, ROOT, Entry, Record, Verdict, blocks_in, same_line, time_of, without_void
+from cuebook.kernel.journal import (
+    PURGED,
+    ROOT,
+    Entry,
+    Record,
+    Verdict,
+    blocks_in,
+    root_step,
+    same_line,
+    time_of,
+    without_void,
+)
 from cuebook.kernel.ports import Whole
 from cuebook.kernel.run import RunRow, StepRow, WaitRow
 from cuebook.kernel.votes import VOTES
@@ -289,12 +300,16 @@ def _different_waits(whole: Whole, entries: Sequence[Entry]) -> Iterator[tuple[i
     closed = {entry.event.wait: entry.event for entry in entries if isinstance(entry.event, WaitClosed)}
     still = {entry.event.wait for entry in without_void(entries) if isinstance(entry.event, WaitOpened)}
     found = {wait.id: wait for wait in whole.waits}
+    first = entries[0].event if entries else None
+    kept = first.edit.kept if isinstance(first, Forked) and first.edit is not None else ()
     for name in found.keys() - opened.keys():
         yield entries[-1].seq, f"the wait {name} is shown, but the journal has no such wait"
     for name, entry in opened.items():
         wait = found.get(name)
         if wait is None and whole.row.caller:
             continue  # it is listed by the outermost run
+        if wait is None and name in closed and root_step(entry.place) in kept:
+            continue  # it belongs to the run that this one continues
         if wait is None:
             yield entry.seq, f"the wait {name} is missing"
             continue
