@@ -1,12 +1,15 @@
-"""The guide to people in pipelines: its pipelines have no findings and run as it says."""
+"""The guide to people in playbooks: its playbooks have no findings and run as it says."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
 from cuebook.dialects.pipeline.check import check
 from tests.support.command_line import CommandLine, Ran
 from tests.support.documentation import DOCS, Block, blocks
+from tests.support.model_server import ModelServer
 
 BLOCKS = blocks(DOCS / "guides" / "people.md")
 PIPELINES = [block for block in BLOCKS if block.language == "yaml" and "\nsteps:\n" in block.text]
@@ -106,3 +109,37 @@ def test_the_items_of_a_loop_are_undone_as_the_guide_says(cli: CommandLine) -> N
     )
     ran = cli.call("test", "bookings.yml")
     assert ran.code == 0, ran.out + ran.err
+
+
+@pytest.mark.parametrize("name", ["outage.md", "outage.yml"])
+def test_other_dialects_ask_as_the_guide_says(name: str, cli: CommandLine, server: ModelServer) -> None:
+    for who in ("alice", "bob"):
+        assert cli.call("users", "add", who, "--role", "approver").code == 0
+    (text,) = [one.text for one in BLOCKS if one.text.startswith("# Outage" if name.endswith("md") else "id: outage")]
+    cli.write(name, text)
+    assert cli.call("validate", "--strict", name).code == 0
+    assert "can send the run back to" in cli.call("explain", name).out
+    assert "changes" in cli.call("graph", name).out or name.endswith("md")
+    step = "1" if name.endswith("md") else "window"
+    wrong = cli.call("run", name, "--answer", f'{step}={{"minutes": 90}}')
+    assert "90 is greater than the maximum of 60" in wrong.err
+    ran = cli.call("run", name, "--no-ask", "--json")
+    (wait,) = ran.object["waits"]
+    assert (ran.code, wait["type"]) == (3, "form")
+    given = {"minutes": 9} | ({"kind": "planned"} if step == "1" else {})
+    assert (
+        "90 is greater than the maximum of 60"
+        in cli.call("answer", wait["short_id"], json.dumps({**given, "minutes": 90})).err
+    )
+    asked = cli.call("answer", f"`{wait['short_id'].upper()}`", json.dumps(given), "--json")
+    assert asked.code == 3, asked.err
+    (wait,) = asked.object["waits"]
+    assert "Send this announcement?" in wait["prompt"]
+    back = cli.call("decide", wait["short_id"], "changes", "--reason", "Kinder", "--as", "alice", "--json")
+    assert back.code == 3, back.err
+    assert "Kinder" in json.dumps(server.requests[-1])
+    (wait,) = back.object["waits"]
+    half = cli.call("decide", wait["short_id"], "approve", "--as", "alice", "--json")
+    assert half.object["waits"][0]["approval"]["votes_words"] == "1 of 2 approved: alice"
+    done = cli.call("decide", wait["short_id"], "approve", "--as", "bob", "--json")
+    assert done.object["status"] == "completed", done.err
