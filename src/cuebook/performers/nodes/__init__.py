@@ -1,0 +1,1 @@
+"""Actions on paired machines, which connect to this process over WebSockets."""
