@@ -16,6 +16,47 @@ BROWSER = "browser"
 LOCAL_MODEL = "model:local"
 """The embedded model is installed."""
 _WORKSPACE = "workspace:"
+_NODE, _NODES = "node:", "nodes:"
+_HOME_TENANT = "local"
+"""The tenant whose nodes are named without their tenant."""
+
+
+def node(name: str) -> str:
+    """The connection of the node with this name."""
+    return f"{_NODE}{name}"
+
+
+def any_node(capability: str) -> str:
+    """The connection of a node that offers this."""
+    return f"{_NODES}{capability}"
+
+
+def comes_and_goes(name: str) -> bool:
+    """Whether processes gain and lose this capability while they run, so that a run can wait for it with any store."""
+    return name.startswith((_NODE, _NODES))
+
+
+def of_tenant(name: str, tenant: str) -> str:
+    """A capability as a run of this tenant needs it: nodes belong to a tenant."""
+    return f"{name}@{tenant}" if comes_and_goes(name) and tenant != _HOME_TENANT else name
+
+
+def lasting(needs: Iterable[str]) -> tuple[str, ...]:
+    """Those that a process has for as long as it runs."""
+    return tuple(name for name in needs if not comes_and_goes(name))
+
+
+def in_words(needs: Iterable[str]) -> str:
+    """What a run waits for, as in `a worker that offers sandbox`."""
+    made = [_in_words(name.partition("@")[0]) for name in needs if comes_and_goes(name)]
+    others = [name for name in needs if not comes_and_goes(name)]
+    return " and ".join([*([f"a worker that offers {' and '.join(others)}"] if others else []), *made])
+
+
+def _in_words(name: str) -> str:
+    if name.startswith(_NODE):
+        return f"node {name.removeprefix(_NODE)} to connect"
+    return f"a node that offers {name.removeprefix(_NODES)} to connect"
 
 
 class Needy(Protocol):
@@ -56,12 +97,15 @@ class Offer:
         workspaces: Sequence[str] = (),
         capabilities: Callable[[], Iterable[str]] = tuple,
         interpreter: Callable[[str], int] | None = None,
+        connected: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """`workspaces` are the folder it works in and the label of that folder, if it has one. `capabilities` is called when
-        a run first needs one, `interpreter` returns the version of a dialect that this process has, or 0.
+        a run first needs one, `interpreter` returns the version of a dialect that this process has, or 0. `connected` returns
+        the capabilities that come and go, as they are now.
         """
         self.workspaces = tuple(workspaces)
         self._find = capabilities
+        self._connected = connected
         self._interpreter = interpreter
 
     @cached_property
@@ -88,8 +132,25 @@ class Offer:
     def lacks(self, needs: Iterable[str]) -> tuple[str, ...]:
         """The capabilities that this process does not have."""
         wanted = set(needs)
-        return tuple(sorted(wanted - self.capabilities)) if wanted else ()
+        passing = {name for name in wanted if comes_and_goes(name)}
+        lasting = wanted - passing
+        missing = (lasting - self.capabilities) if lasting else lasting
+        return tuple(sorted(missing | (passing - self.connected if passing else passing)))
+
+    @property
+    def connected(self) -> frozenset[str]:
+        """The capabilities that come and go, as they are now."""
+        return frozenset(self._connected())
+
+    def meets(self, needs: Iterable[str]) -> bool:
+        """Whether something that a run waits for, and that comes and goes, is here now."""
+        passing = {name for name in needs if comes_and_goes(name)}
+        return bool(passing and passing & self.connected)
 
     def fits(self, run: Needy, *, ending: bool = False) -> bool:
-        """Whether this process may drive a run. A run that only has to end needs none of its capabilities."""
-        return self.works_in(run.workspace) and self.knows(run) and (ending or not self.lacks(run.needs))
+        """Whether this process may drive a run. A run that only has to end needs none of its capabilities. One that waits for
+        something that comes and goes, and has other work, can be driven without it.
+        """
+        if not self.works_in(run.workspace) or not self.knows(run):
+            return False
+        return ending or not self.lacks(lasting(run.needs))

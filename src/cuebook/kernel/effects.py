@@ -353,13 +353,22 @@ class Browse(Acting, frozen=True):
 
 
 class CallNode(Acting, frozen=True):
-    node: str
+    """An action on a paired machine."""
+
+    capability: str
     action: str
     arguments: dict[str, Any] = {}
+    """A secret is the use at `arguments.NAME`, and not among them."""
+    node: str = ""
+    """The name of the node; empty for the only one that offers the capability."""
+    timeout: float | None = None
+    """Seconds for waiting until the node is connected, and for the action. None waits for the node without a limit."""
+    max_output: int | None = None
+    """How many bytes of its text, and of its error output, are kept."""
 
     @property
     def subject(self) -> str:
-        return f"{self.node} {self.action}"
+        return f"{self.node} {self.capability} {self.action}".lstrip()
 
 
 class RunPython(Effect, frozen=True):

@@ -43,7 +43,9 @@ StepStatus = Literal[
     "in_doubt",
 ]
 
-WaitKind = Literal["question", "approval", "breakpoint", "in_doubt", "budget", "secret", "timer", "message", "model"]
+WaitKind = Literal[
+    "question", "approval", "breakpoint", "in_doubt", "budget", "secret", "timer", "message", "model", "needs"
+]
 
 
 FOR_PEOPLE: tuple[WaitKind, ...] = ("question", "approval", "breakpoint", "in_doubt", "budget", "secret")
@@ -60,6 +62,7 @@ STATUS_OF_WAIT: dict[str, tuple[RunStatus, StepStatus]] = {
     "breakpoint": ("paused", "paused"),
     "budget": ("paused", "paused"),
     "secret": ("paused", "paused"),
+    "needs": ("paused", "paused"),
     "timer": ("paused", "running"),
     "message": ("paused", "running"),
 }

@@ -27,6 +27,7 @@ ABOUT = {
     "timer": "a timer",
     "message": "a message",
     "model": "a step for the assistant",
+    "needs": "a wait for another process",
 }
 
 

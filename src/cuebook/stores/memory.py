@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from cuebook.kernel.capabilities import Offer
+from cuebook.kernel.capabilities import Offer, lasting
 from cuebook.kernel.errors import Busy, NotFound, StoreError
 from cuebook.kernel.events import ENDED, UNDER_WAY, TextChunk, TextReset
 from cuebook.kernel.journal import GENESIS, ROOT, Record, plain, same_line
@@ -140,7 +140,7 @@ class MemoryStore:
         self._append(batch)
         held.row.driver = ""
         held.row.epoch += 1  # further appends by this driver are rejected
-        held.news = held.news or bool(held.row.needs)
+        held.news = held.news or bool(lasting(held.row.needs))
         if not batch.records:  # the drive had no result, so its cause is still pending
             decided = any(wait.run == batch.run and wait.state in _DECIDED for wait in self._waits.values())
             sent = any(signal.kind == "retry" or held.row.status not in ENDED for signal in held.signals)
@@ -291,17 +291,17 @@ class MemoryStore:
         holds = self.leases.holds
         return [
             one.row.id
-            for one in self._to_do(now, run)
+            for one in self._to_do(now, run, offer)
             if (one.row.driver == driver or not holds(self._holder(one)))
             and (offer is None or offer.fits(one.row, ending=any(signal.kind == "cancel" for signal in one.signals)))
         ]
 
     async def undriven(self, now: float, run: str | None = None) -> list[str]:
         seems_held = self.leases.seems_to_hold
-        due = [one for one in self._to_do(now, run) if not one.row.needs]
+        due = [one for one in self._to_do(now, run) if not lasting(one.row.needs)]
         return [one.row.id for one in due if not seems_held(self._holder(one), now)]
 
-    def _to_do(self, now: float, only: str | None) -> list[_Run]:
+    def _to_do(self, now: float, only: str | None, offer: Offer | None = None) -> list[_Run]:
         """Runs with work that is pending or in progress."""
         overdue = {
             w.run for w in self._waits.values() if w.state == "open" and w.expires is not None and w.expires <= now
@@ -311,7 +311,13 @@ class MemoryStore:
             for run in self._runs.values()
             if only in (None, run.row.id)
             and not run.row.caller
-            and (run.news or run.row.driver or run.row.status in UNDER_WAY or run.row.id in overdue)
+            and (
+                run.news
+                or run.row.driver
+                or run.row.status in UNDER_WAY
+                or run.row.id in overdue
+                or _met(run.row, offer)
+            )
             and (run.row.status not in ENDED or any(signal.kind == "retry" for signal in run.signals))
         ]
 
@@ -538,3 +544,7 @@ class MemoryStore:
                 and (record.kind in ("WaitClosed", "Moved") or record.seq >= last.get(record.path, 0))
             )
         ]
+
+
+def _met(row: RunRow, offer: Offer | None) -> bool:
+    return offer is not None and offer.meets(row.needs)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from cuebook.kernel.capabilities import Offer
+from cuebook.kernel.capabilities import Offer, lasting
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import Record
 from cuebook.kernel.outcomes import Failed
@@ -87,6 +87,11 @@ class DueRun(NamedTuple):
     needs: tuple[str, ...]
     ending: bool
     """Whether it was cancelled."""
+
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether it waits for a process with certain capabilities."""
+        return bool(lasting(self.needs))
 
     def fits(self, offer: Offer | None) -> bool:
         return offer is None or offer.fits(self, ending=self.ending)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cuebook.kernel.effects import CallNode, CallTool, Effect, RunCommand, SecretUse, SendHttp
+from cuebook.kernel.effects import Browse, CallNode, CallTool, Effect, RunCommand, SecretUse, SendHttp
 from cuebook.kernel.engine.in_doubt import parts_of, words_of
 
 SECRET = (SecretUse("env.TOKEN", "env:MINE", "Bearer {}"),)
@@ -34,6 +34,12 @@ SECRET = (SecretUse("env.TOKEN", "env:MINE", "Bearer {}"),)
         ),
         (CallTool("s.t", {"a": 1}), "call s.t", {"tool": "s.t", "arguments": '{"a":1}'}),
         (RunCommand(("true",)), "run true", {"command": "true"}),
+        (
+            CallNode("command", "run", {"argv": ["true"]}, node="shop"),
+            "command run on node shop",
+            {"node": "shop", "action": "command run", "arguments": '{"argv":["true"]}'},
+        ),
+        (CallNode("door", "open"), "door open on a node that offers door", {"action": "door open"}),
     ],
 )
 def test_an_effect_is_described_in_full(effect: Effect, words: str, parts: dict[str, str]) -> None:
@@ -41,6 +47,6 @@ def test_an_effect_is_described_in_full(effect: Effect, words: str, parts: dict[
 
 
 def test_an_effect_without_its_own_description_is_shown_as_it_is() -> None:
-    effect: Any = CallNode("n", "a")
+    effect: Any = Browse("click", {"selector": "#a"})
     assert words_of(effect) == effect.fingerprint
-    assert '"node":"n"' in parts_of(effect)["effect"]
+    assert '"selector":"#a"' in parts_of(effect)["effect"]

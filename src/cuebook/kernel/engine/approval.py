@@ -10,6 +10,9 @@ from collections.abc import Awaitable
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
+from cuebook.kernel.capabilities import comes_and_goes
 from cuebook.kernel.effects import Acting, AskApproval, Effect
 from cuebook.kernel.errors import CuebookError, Elsewhere, StoreError, with_fix
 from cuebook.kernel.events import WaitClosed
@@ -38,10 +41,9 @@ UNGUARDED = Admitted(_everything, dict)
 
 async def admit(driver: Driver, line: Line, key: Key, effect: Effect) -> Admitted | Failed:
     """Decides whether the effect may be performed; waits for the user whenever something new needs approval."""
-    lacking = driver.engine.lacking(effect, driver.settings_at(key[0]))
-    if lacking:
-        await driver.waits.hand_over(line, lacking)
-        return CANCELLED
+    missing = await present(driver, line, key, effect)
+    if missing is not None:
+        return missing
     gate = driver.engine.gate
     if gate is None:
         return await _asked_for(driver, line, key, effect) if isinstance(effect, AskApproval) else UNGUARDED
@@ -112,6 +114,24 @@ async def _secret_awaited(driver: Driver, line: Line, key: Key, lacking: Failed,
     prompt, details = with_fix(lacking.message, lacking.fix), {"code": lacking.code}
     closed = await driver.waits.wait(line, key, "secret", prompt, purpose=purpose, details=details)
     return closed.how == "answered"
+
+
+async def present(driver: Driver, line: Line, key: Key, effect: Effect, patience: float | None = None) -> Failed | None:
+    """Waits until everything that an effect needs is here: in another process, which then continues the run, or in this one.
+    Returns the failure if it did not come in time, or if the branch is cancelled.
+    """
+    limited = driver.engine.awaiting(effect)
+    seconds = limited.patience(effect) if limited is not None and patience is None else patience
+    while True:
+        lacking = driver.engine.lacking(effect, driver.settings_at(key[0]), driver.row.tenant)
+        if limited is not None and not driver.waits.came(key, here=not lacking):
+            return await limited.missing(effect, driver.run_id, seconds or 0)
+        if not lacking:
+            return None
+        limit = seconds if all(comes_and_goes(name) for name in lacking) else None
+        await driver.waits.hand_over(line, key, lacking, limit)
+        if driver.stops(line):
+            return CANCELLED
 
 
 def _refused_before(driver: Driver, key: Key) -> Failed | None:

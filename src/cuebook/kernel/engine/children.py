@@ -189,6 +189,8 @@ async def _to_its_end(driver: Driver, line: Line, key: Key, row: RunRow, claimed
 def _may_continue(driver: Driver, row: RunRow) -> bool:
     """Whether a child that waits for no one can be driven here."""
     offer = driver.engine.offer
+    if offer is not None and offer.meets(row.needs):
+        return True
     if row.reason == "needs":
         return offer is not None and not offer.lacks(row.needs)
     return row.reason == "non_determinism"

@@ -312,7 +312,7 @@ class Driver:
         async with self.waits.lock:
             if self._active > 0:
                 return False
-            event = Suspended(*self.waits.status(), self._lasted(), tuple(sorted(self.waits.needs)))
+            event = Suspended(*self.waits.status(), self._lasted(), self.waits.lacking())
             if await self.writer.release(event, Place(), unless_news=True):
                 return True
         await self.hear()
@@ -374,6 +374,14 @@ class Driver:
             for late in self.waits.late_for_parked():
                 self.waits.take(late)
                 await self.engine.store.signal(late)  # its question is open now, so the store attaches it
+
+    def offered(self) -> None:
+        """Continues branches that wait for something which this process has gained."""
+        if self.finishing or self.writer.broken is not None:
+            return
+        self.waits.offered()
+        for child in self.children.values():
+            child.offered()
 
     async def look(self) -> None:
         """Looks, in a child run, at the decisions that the outermost run has heard of."""

@@ -17,7 +17,7 @@ import msgspec
 
 from cuebook.kernel import boot_clock
 from cuebook.kernel.answers import FillIn
-from cuebook.kernel.capabilities import Offer, moved
+from cuebook.kernel.capabilities import Offer, comes_and_goes, moved, of_tenant
 from cuebook.kernel.context import Text, digest_of
 from cuebook.kernel.effects import AskModel, Effect, Program
 from cuebook.kernel.engine.children import ChildRequest, ChildStart
@@ -53,6 +53,7 @@ from cuebook.kernel.journal import (
 )
 from cuebook.kernel.outcomes import SUPERSEDED_RUN, Failed
 from cuebook.kernel.ports import (
+    Awaiting,
     Batch,
     Claim,
     Estimate,
@@ -174,6 +175,7 @@ class Engine:
         self.offer = offer
         self.machine = machine
         self.fill_in = fill_in
+        self._awaiting: dict[type[Effect], Awaiting | None] = {}
         self._hands_over = offer is not None and store.shared
         self.driver = f"d{secrets.token_hex(8)}"
         self._watches = {} if watches is None else watches
@@ -606,12 +608,31 @@ class Engine:
         folder = moved(settings.folder, old, here)
         return msgspec.structs.replace(settings, workspace=here, folder=folder)
 
-    def lacking(self, effect: Effect, settings: Settings) -> tuple[str, ...]:
-        """The capabilities for an effect that only another process can provide; empty if the store is not shared."""
-        if not self._hands_over or self.offer is None:
+    def lacking(self, effect: Effect, settings: Settings, tenant: str) -> tuple[str, ...]:
+        """The capabilities for an effect that only another process can provide, or that come and go. If the store is not
+        shared, there is no other process to provide the rest.
+        """
+        if self.offer is None or not (self._hands_over or self.awaiting(effect)):
             return ()
         performer: object = self.performers.get(type(effect))
-        return self.offer.lacks(performer.needs(effect, settings)) if isinstance(performer, Needing) else ()
+        if not isinstance(performer, Needing):
+            return ()
+        needs = [of_tenant(name, tenant) for name in performer.needs(effect, settings)]
+        return self.offer.lacks(needs if self._hands_over else [name for name in needs if comes_and_goes(name)])
+
+    def awaiting(self, effect: Effect) -> Awaiting | None:
+        """The performer of an effect that needs something which comes and goes."""
+        kind = type(effect)
+        if kind not in self._awaiting:
+            performer: object = self.performers.get(kind)
+            self._awaiting[kind] = performer if isinstance(performer, Awaiting) else None
+        return self._awaiting[kind]
+
+    def offers_changed(self) -> None:
+        """Continues the branches that wait for something which this process has gained."""
+        for driver in list(self._driving.values()):
+            if driver is not None:
+                driver.offered()
 
     def estimate(self, effect: AskModel, settings: Settings) -> Estimate | None:
         """The maximum that a call may use; None if there is no budget or the maximum is unknown."""

@@ -34,7 +34,7 @@ from cuebook.kernel.effects import (
     Wait,
 )
 from cuebook.kernel.engine import in_doubt
-from cuebook.kernel.engine.approval import CANCELLED, CutShort, admit, interruptibly
+from cuebook.kernel.engine.approval import CANCELLED, CUT_OFF, CutShort, admit, interruptibly, present
 from cuebook.kernel.engine.budget import NO_BUDGET, Over, cut_by_budget, out_of_time, over_budget, spent, within_budget
 from cuebook.kernel.engine.descriptors import NoDescriptors, exhausted, lacks_descriptors, pauses
 from cuebook.kernel.engine.files import StoredFiles
@@ -55,6 +55,7 @@ from cuebook.kernel.outcomes import (
     REQUESTED,
     SAID,
     SUPERSEDED,
+    UNANSWERED,
     Answer,
     AnyOutcome,
     Done,
@@ -67,7 +68,7 @@ from cuebook.kernel.outcomes import (
     Resumed,
     Usage,
 )
-from cuebook.kernel.ports import Admitted, Call, Estimate, at_once
+from cuebook.kernel.ports import Action, Admitted, Call, Estimate, Limits, Recalling, at_once
 from cuebook.kernel.run import HOST
 
 if TYPE_CHECKING:
@@ -329,10 +330,17 @@ async def afforded(driver: Driver, line: Line, key: Key, over: Callable[[], Over
 async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) -> Acted:
     attempt = driver.recorded.intents.get(key, 0)
     doubted = bool(attempt) and not effect.repeatable
+    unanswered: Failed | None = None
     if attempt:
         await driver.engine.clear()  # a repetition must not overlap with the original
+        recalled = await _recalled(driver, line, key, effect, attempt)
+        if recalled is None:
+            doubted = False
+        elif recalled is not NOT_ASKED:
+            unanswered = in_doubt.unanswered(effect, recalled)
+            if unanswered is None and not _is_unanswered(recalled):
+                return await driver.record(key, effect.fingerprint, recalled, attempt)
     asked = count(1)
-    unanswered: Failed | None = None
     while True:
         if doubted:
             decision = await in_doubt.settle(driver, line, key, effect, attempt, unanswered)
@@ -351,6 +359,45 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
         raise
 
 
+NOT_ASKED = Failed("not_asked", "It cannot be asked for.")
+"""Instead of an outcome: the performer cannot be asked what became of an effect."""
+
+
+async def _recalled(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int) -> AnyOutcome | None:
+    """The outcome of an attempt that a lost process began, from whoever performed it; None if it never began there."""
+    performer: object = driver.engine.performers.get(type(effect))
+    if not isinstance(performer, Recalling) or (key, f"in_doubt:{attempt}") in driver.recorded.opened:
+        return NOT_ASKED
+    seconds = getattr(effect, "timeout", None) or Limits().seconds
+    missing = await present(driver, line, key, effect, seconds)
+    if missing is not None:
+        cut = CANCELLED if effect.repeatable else CUT_OFF
+        return cut if missing is CANCELLED else _as_unanswered(missing)
+    stream = ReplyStream(driver, key, driver.writer.seq, effect)
+    limits = Limits(seconds=max(0.0, seconds - driver.waits.waited.get(key, 0.0)))
+    call = call_of(driver, key, effect, attempt, stream, Admitted(_nothing, dict, limits=limits))
+    try:
+        outcome = await interruptibly(driver, line, performer.recall(effect, call), not effect.repeatable)
+    except CutShort as cut:
+        return cut.failed
+    except CuebookError as error:
+        return _as_unanswered(driver.engine.redactor.value(Failed.of(error)))
+    return None if outcome is None else _as_journaled(driver, effect, outcome)
+
+
+def _nothing(action: Action) -> Failed | None:
+    return None
+
+
+def _as_unanswered(failed: Failed) -> Failed:
+    """A failure that does not say what became of the effect."""
+    return msgspec.structs.replace(failed, details={**failed.details, UNANSWERED: True})
+
+
+def _is_unanswered(outcome: AnyOutcome) -> bool:
+    return isinstance(outcome, Failed) and bool(outcome.details.get(UNANSWERED))
+
+
 async def _attempted(
     driver: Driver, line: Line, key: Key, effect: Effect, attempt: int, doubted: bool, asked: Iterator[int]
 ) -> tuple[int, AnyOutcome]:
@@ -361,6 +408,9 @@ async def _attempted(
     if isinstance(admitted, Failed):
         return attempt, unbegun(admitted, doubted)
     allowed = admitted.limits.seconds
+    if key in driver.waits.waited:
+        allowed = max(0.0, allowed - driver.waits.waited.pop(key))
+        admitted = msgspec.structs.replace(admitted, limits=msgspec.structs.replace(admitted.limits, seconds=allowed))
     while True:
         if isinstance(effect, Acting) and driver.budget != NO_BUDGET:
             if not await afforded(driver, line, key, lambda: out_of_time(driver), asked):

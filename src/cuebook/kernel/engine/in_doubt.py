@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cuebook.kernel.effects import OUTPUT_OF, Acting, CallTool, Effect, PromptAgent, RunCommand, SendHttp
+from cuebook.kernel.effects import OUTPUT_OF, Acting, CallNode, CallTool, Effect, PromptAgent, RunCommand, SendHttp
 from cuebook.kernel.engine.approval import CANCELLED, CUT_OFF
 from cuebook.kernel.events import WaitClosed
 from cuebook.kernel.journal import Key, outcome_from
@@ -170,6 +170,8 @@ def words_of(effect: Effect) -> str:
             return f"send {method.upper()} {url}"
         case CallTool(tool=tool):
             return f"call {tool}"
+        case CallNode(node=node, capability=capability, action=action):
+            return f"{capability} {action} on {f'node {node}' if node else f'a node that offers {capability}'}"
         case PromptAgent(model=model):
             return f"a turn of {model}"
         case _:
@@ -190,6 +192,9 @@ def parts_of(effect: Effect) -> dict[str, str]:
                 made["body"] = _lines(parts, ": ") if upload is None else f"the file {upload}"
         case CallTool(tool=tool, arguments=arguments):
             made = {"tool": tool, "arguments": msgspec.json.encode(arguments, enc_hook=str).decode()}
+        case CallNode(node=node, capability=capability, action=action, arguments=arguments):
+            made = {"node": node, "action": f"{capability} {action}"}
+            made["arguments"] = msgspec.json.encode(arguments, enc_hook=str).decode() if arguments else ""
         case PromptAgent(model=model, prompt=prompt):
             made = {"agent": model, "prompt": prompt}
             made["look at"] = "the files in the workspace, which the agent may have changed in part"

@@ -6,13 +6,14 @@ It opens waits, parks branches on them, and wakes the branches that have news. T
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from cuebook.kernel.capabilities import in_words
 from cuebook.kernel.errors import NotFound
 from cuebook.kernel.events import STATUS_OF_WAIT, RunStatus, WaitClosed, WaitKind, WaitOpened
 from cuebook.kernel.journal import ROOT, Key, Place
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _HOW: dict[str, Literal["answered", "expired", "cancelled"]] = {"answered": "answered", "expired": "expired"}
 
 
-NEEDS = "needs"
+NEEDS: Literal["needs"] = "needs"
 """The reason of a run that waits for a process with other capabilities."""
 WHOLE = "whole"
 """Key in a wait's details: the reference to the full text of what is to be decided."""
@@ -79,10 +80,10 @@ class Waits:
         self._parked: dict[str, tuple[WaitRow, asyncio.Future[WaitRow | None]]] = {}
         self._children: dict[str, tuple[RunRow, str, asyncio.Future[None]]] = {}
         """The child runs that wait, each with the path of the branch that waits for it."""
-        self._handed_over: list[tuple[str, asyncio.Future[None]]] = []
-        """The branches that wait for another process."""
-        self.needs: set[str] = set()
-        """The capabilities that branches wait for."""
+        self._handed_over: list[tuple[str, tuple[str, ...], asyncio.Future[None]]] = []
+        """The branches that wait for capabilities that this process lacks."""
+        self.waited: dict[Key, float] = {}
+        """How many seconds effects waited for what they need; these are part of their time."""
         self.lock = asyncio.Lock()
         """Held while news is fetched and while the run is given up, so no answer is lost between the two."""
 
@@ -102,10 +103,12 @@ class Waits:
         expires_after: float | None = None,
         details: dict[str, Any] | None = None,
         whole: Mapping[str, str] | None = None,
+        until: Callable[[], bool] | None = None,
     ) -> WaitClosed:
         """Opens a wait (or finds one opened before a crash), waits until it is decided, and records the decision.
 
-        `whole` is everything that is to be decided, if the preview in the details shows only part of it.
+        `whole` is everything that is to be decided, if the preview in the details shows only part of it. `until` says
+        whether what it waits for has come.
         """
         driver, recorded = self._driver, self._driver.recorded
         purpose = purpose or kind
@@ -139,23 +142,61 @@ class Waits:
                     expires=None if expires_after is None else now + expires_after,
                 )
             )
-        return await self._decided(line, row)
+        return await self._decided(line, row, until)
 
     def _open(self, row: WaitRow) -> WaitRow:
         self._driver.writer.note(opening(row), row.place, opened=[row])
         return row
 
-    async def hand_over(self, line: Line, lacking: Iterable[str]) -> None:
-        """Waits for a process with other capabilities, which continues the run instead of this one. Returns only if the
-        branch is cancelled.
+    async def hand_over(self, line: Line, key: Key, lacking: Sequence[str], seconds: float | None = None) -> None:
+        """Waits for a process with other capabilities, which continues the run instead of this one. Returns if this process
+        has gained them, if the branch is cancelled, or after these seconds.
         """
-        self.needs.update(lacking)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._handed_over.append((line.cursor.path, future))
-        self._driver.rest()
-        await future
+        if seconds is None:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._handed_over.append((line.cursor.path, tuple(lacking), future))
+            self._driver.rest()
+            await future
+            return
+        offer = self._driver.engine.offer
+        assert offer is not None
+        await self.wait(
+            line,
+            key,
+            NEEDS,
+            f"Waits for {in_words(lacking)}.",
+            purpose=next(self._purposes(key)),
+            expires_after=seconds,
+            details={"needs": list(lacking)},
+            until=lambda: not offer.lacks(lacking),
+        )
 
-    async def _decided(self, line: Line, row: WaitRow) -> WaitClosed:
+    def _purposes(self, key: Key) -> Iterator[str]:
+        """The purpose of the wait for what an effect needs, if one is open, or of the next one."""
+        recorded = self._driver.recorded
+        for number in count(1):
+            opened = recorded.opened.get((key, f"{NEEDS}:{number}"))
+            if opened is None or opened.wait not in recorded.closed:
+                yield f"{NEEDS}:{number}"
+
+    def came(self, key: Key, *, here: bool) -> bool:
+        """Whether what an effect needs may still come. If it is here, the wait for it ends, and its time is remembered."""
+        recorded = self._driver.recorded
+        for number in count(1):
+            purpose = f"{NEEDS}:{number}"
+            opened = recorded.opened.get((key, purpose))
+            if opened is None:
+                return True
+            closed = self.decided(key, purpose)
+            row = self._rows.get(opened.wait)
+            if closed is None and here and row is not None:
+                closed = self._close(WaitClosed(row.id, "answered", NEEDS), row)
+                self.waited[key] = max(0.0, self._driver.clock() - row.opened)
+            if closed is not None and closed.how == "expired":
+                return False
+        raise AssertionError
+
+    async def _decided(self, line: Line, row: WaitRow, until: Callable[[], bool] | None = None) -> WaitClosed:
         while True:
             message = self._message_for(row)
             if message is not None:
@@ -163,6 +204,8 @@ class Waits:
                 closed = WaitClosed(row.id, "answered", row.kind, {"value": message.payload.get("value")}, message.by)
                 return self._close(closed, row, [message.id])
             decided = self._rows.get(row.id, row)
+            if until is not None and decided.state == "open" and until():
+                return self._close(WaitClosed(row.id, "answered", row.kind), row)
             if decided.state == "open" and not self._is_cancelled(line):
                 decided = await self._park(row) or row
             if decided.state != "open":
@@ -255,7 +298,6 @@ class Waits:
         """Waits until there is news of a child run that waits, or until this run is cancelled."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._children[row.id] = (row, path, future)
-        self.needs.update(row.needs)
         self._driver.rest()
         await future
 
@@ -318,12 +360,33 @@ class Waits:
             if wait.place.path.startswith(path):
                 self._wake(wait.id, None)
         self.wake_children(path)
-        for waiting, future in self._handed_over:
+        for waiting, _, future in self._handed_over:
             if waiting.startswith(path) and not future.done():
                 self._driver.move()
                 future.set_result(None)
-        if path == ROOT:
-            self.needs.clear()
+
+    def offered(self) -> None:
+        """Wakes the branches that wait for capabilities which this process has gained."""
+        offer = self._driver.engine.offer
+        for wait, _ in list(self._parked.values()):
+            if wait.kind == NEEDS:
+                self._wake(wait.id, None)
+        for _, lacking, future in self._handed_over:
+            if offer is not None and not offer.lacks(lacking) and not future.done():
+                self._driver.move()
+                future.set_result(None)
+        for child, (row, _, future) in list(self._children.items()):
+            if offer is not None and offer.meets(row.needs) and not future.done():
+                del self._children[child]
+                self._driver.move()
+                future.set_result(None)
+
+    def lacking(self) -> tuple[str, ...]:
+        """What the branches that rest still need from another process."""
+        needs = {name for _, lacking, future in self._handed_over if not future.done() for name in lacking}
+        needs.update(name for wait, _ in self._parked.values() for name in wait.details.get("needs", ()))
+        needs.update(name for row, _, _ in self._children.values() for name in row.needs)
+        return tuple(sorted(needs))
 
     def status(self) -> tuple[RunStatus, str]:
         """The status of the run while all its branches are waiting, and the reason."""

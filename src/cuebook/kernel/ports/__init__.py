@@ -7,6 +7,7 @@ from cuebook.kernel.ports.gate import Admitted, Case, Filter, Gate, Needed, OnEx
 from cuebook.kernel.ports.performers import (
     ActingModels,
     Action,
+    Awaiting,
     Call,
     Describer,
     Description,
@@ -17,6 +18,7 @@ from cuebook.kernel.ports.performers import (
     Observer,
     Outliner,
     Performer,
+    Recalling,
     Trust,
 )
 from cuebook.kernel.ports.sandbox import EVERYWHERE, Confined, Confinement, Limits, Sandbox, SandboxName, at_once
@@ -27,6 +29,7 @@ __all__ = [
     "ActingModels",
     "Action",
     "Admitted",
+    "Awaiting",
     "Batch",
     "Call",
     "Case",
@@ -51,6 +54,7 @@ __all__ = [
     "OnExpiry",
     "Outliner",
     "Performer",
+    "Recalling",
     "Redactor",
     "RunCopy",
     "Sandbox",

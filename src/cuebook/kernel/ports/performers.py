@@ -171,9 +171,9 @@ class Outliner(Describer, Protocol):
 
 
 @runtime_checkable
-class Observer(Outliner, Protocol):
-    """A describer whose full description depends on the state of a run, such as the page that its browser shows. It
-    observes only for effects that are not denied.
+class Observer(Describer, Protocol):
+    """A describer whose full description depends on the state of a run, such as the page that its browser shows, or on its
+    tenant. One that can also outline observes only for effects that are not denied.
     """
 
     async def observe(self, effect: Any, settings: Settings, run: str) -> Description | Failed:
@@ -186,6 +186,27 @@ class Needing(Protocol):
 
     def needs(self, effect: Any, settings: Settings) -> Iterable[str]:
         """The capabilities that performing an effect needs."""
+
+
+@runtime_checkable
+class Awaiting(Needing, Protocol):
+    """A performer of effects that need something which comes and goes. A run waits for it."""
+
+    def patience(self, effect: Any) -> float | None:
+        """How many seconds to wait for it; None without a limit."""
+
+    async def missing(self, effect: Any, run: str, seconds: float) -> Failed:
+        """The failure of an effect whose needs did not come within these seconds."""
+
+
+@runtime_checkable
+class Recalling(Protocol):
+    """A performer of effects whose outcome can be asked for after the process that began them was lost."""
+
+    async def recall(self, effect: Any, call: Call) -> AnyOutcome | None:
+        """The outcome of the attempt that `call` names; None if it never began. A failure that is `UNANSWERED` leaves it in
+        doubt.
+        """
 
 
 class Estimate(msgspec.Struct, frozen=True):

@@ -45,7 +45,7 @@ _CORE: dict[str, tuple[str, ...]] = {
 }
 """The fields of the strict form, with their own fields."""
 
-_URGENT = ("approval", "in_doubt", "question", "budget", "secret", "breakpoint", "model", "message", "timer")
+_URGENT = ("approval", "in_doubt", "question", "budget", "secret", "breakpoint", "model", "message", "timer", "needs")
 """Kinds of waits, most urgent first."""
 
 _KINDS = {"in_doubt": "retry", "breakpoint": "pause", "step": "workflow_step"}

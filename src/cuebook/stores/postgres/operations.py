@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from cuebook.kernel.capabilities import lasting
 from cuebook.kernel.errors import Busy
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import Record
@@ -215,7 +216,7 @@ async def release(db: Connected, batch: Batch, unless_news: bool) -> bool:
     if not batch.records:
         await _do(db, _GIVE_UP, (key,))
     else:
-        handed_over = batch.row is not None and bool(batch.row.needs)
+        handed_over = batch.row is not None and bool(lasting(batch.row.needs))
         await _do(
             db,
             "UPDATE runs SET driver = '', epoch = epoch + 1, news = (news AND NOT %s) OR %s WHERE key = %s",

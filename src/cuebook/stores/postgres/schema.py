@@ -188,4 +188,8 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX runs_of_file ON run_files (digest);
     """,
+    # 7: runs that wait for something which comes and goes, such as a node.
+    """
+    CREATE INDEX runs_in_need ON runs (key) WHERE needs <> '[]';
+    """,
 )

@@ -54,6 +54,8 @@ _TO_DO = (
 """For the columns of the holder."""
 _BEGUN = "(r.news OR r.driver <> '' OR r.status IN ('pending', 'running'))"
 """Exactly as in the index."""
+_IN_NEED = "r.needs <> '[]'"
+"""Likewise."""
 _OVERDUE = "r.key IN (SELECT w.run FROM waits w WHERE w.state = 'open' AND w.expires <= %s)"
 _NOT_OVER = (
     f"r.caller = '' AND (r.status NOT IN ({NAMES_OF_ENDED})"
@@ -249,7 +251,7 @@ class PostgresStore(FileTables):
         return [one.run for one, holder in to_do if one.fits(offer) and (holder.driver == driver or not holder.holds)]
 
     async def undriven(self, now: float, run: str | None = None) -> list[str]:
-        return [one.run for one, holder in await self._to_do(now, run) if not one.needs and not holder.holds]
+        return [one.run for one, holder in await self._to_do(now, run) if not one.is_handed_over and not holder.holds]
 
     async def _to_do(self, now: float, run: str | None, offer: Offer | None = None) -> list[tuple[DueRun, LeaseHolder]]:
         """Runs with work that is pending or in progress, with their holders."""
@@ -261,6 +263,9 @@ class PostgresStore(FileTables):
         query = _TO_DO.format(self._columns)
         rows = await self._all(f"{query} WHERE {_BEGUN} AND {_NOT_OVER}{only} ORDER BY r.key", tuple(values))
         due = await self._all(f"{query} WHERE {_OVERDUE} AND {_NOT_OVER}{only} ORDER BY r.key", (now, *values))
+        if offer is not None and offer.connected:
+            in_need = await self._all(f"{query} WHERE {_IN_NEED} AND {_NOT_OVER}{only} ORDER BY r.key", tuple(values))
+            due += [row for row in in_need if offer.meets(due_run(row[1:7]).needs)]
         found = {row[0]: row for row in (*rows, *due)}
         return [(due_run(row[1:7]), LeaseHolder(*row[7:])) for row in (found[key] for key in sorted(found))]
 

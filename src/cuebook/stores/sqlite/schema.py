@@ -183,6 +183,10 @@ MIGRATIONS: tuple[str, ...] = (
     ) WITHOUT ROWID;
     CREATE INDEX runs_of_file ON run_files (digest);
     """,
+    # 8: runs that wait for something which comes and goes, such as a node.
+    """
+    CREATE INDEX runs_in_need ON runs (key) WHERE needs <> '[]';
+    """,
 )
 
 FOLDED_SINCE = 4

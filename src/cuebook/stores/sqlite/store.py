@@ -52,6 +52,8 @@ _TO_DO = (
 )
 _BEGUN = "r.news = 1 OR r.driver <> '' OR r.status IN ('pending', 'running')"
 """Must match the index exactly, or SQLite does not use it."""
+_IN_NEED = "r.needs <> '[]'"
+"""Likewise."""
 _OVERDUE = "SELECT w.run FROM waits w WHERE w.state = 'open' AND w.expires <= ?"
 _NOT_OVER = (
     f"r.caller = '' AND (r.status NOT IN ({NAMES_OF_ENDED})"
@@ -202,7 +204,7 @@ class SqliteStore(FileTables):
         return [one.run for one, holder in to_do if one.fits(offer) and (holder.driver == driver or not holds(holder))]
 
     async def undriven(self, now: float, run: str | None = None) -> list[str]:
-        to_do = [(one, holder) for one, holder in self._to_do(now, run) if not one.needs]
+        to_do = [(one, holder) for one, holder in self._to_do(now, run) if not one.is_handed_over]
         return [one.run for one, holder in to_do if not self.leases.seems_to_hold(holder, now)]
 
     def _to_do(self, now: float, run: str | None, offer: Offer | None = None) -> list[tuple[DueRun, Holder]]:
@@ -214,6 +216,9 @@ class SqliteStore(FileTables):
             values += offer.workspaces
         rows = self._all(f"{_TO_DO} WHERE ({_BEGUN}) AND {_NOT_OVER}{only} ORDER BY r.key", values)
         due = self._all(f"{_TO_DO} WHERE r.key IN ({_OVERDUE}) AND {_NOT_OVER}{only} ORDER BY r.key", (now, *values))
+        if offer is not None and offer.connected:
+            in_need = self._all(f"{_TO_DO} WHERE {_IN_NEED} AND {_NOT_OVER}{only} ORDER BY r.key", values)
+            due += [row for row in in_need if offer.meets(due_run(row[1:7]).needs)]
         return [(due_run(row[1:7]), Holder(*row[7:])) for row in (sorted({*rows, *due}) if due else rows)]
 
     async def fate(self, driver: str) -> Fate:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from cuebook.kernel.capabilities import lasting
 from cuebook.kernel.errors import Busy
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import Record
@@ -147,7 +148,7 @@ class Transaction:
         ended = batch.row is not None and batch.row.status in ENDED
         shown = self._rows.pop(key, None) if batch.records else None  # otherwise `flush` still has to write it
         if shown is not None:
-            handed_over = bool(batch.row is not None and batch.row.needs)
+            handed_over = batch.row is not None and bool(lasting(batch.row.needs))
             self._released.append((*shown, ended, handed_over, key))
         elif batch.records:
             self.flush()

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from itertools import combinations
 
-from cuebook.kernel.capabilities import Offer, named
+from cuebook.kernel.capabilities import Offer, lasting, named
 from cuebook.kernel.run import RunRow
 
 MOST = 3
@@ -19,7 +19,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,40}", re.ASCII)
 
 def queue_of(base: str, row: RunRow, *, ending: bool = False) -> str:
     """The queue of a run. A run that only has to end needs nothing but its workspace."""
-    return _queue(base, row.workspace, () if ending else row.needs)
+    return _queue(base, row.workspace, () if ending else lasting(row.needs))
 
 
 def queues_of(base: str, offer: Offer) -> list[str]:

@@ -44,7 +44,7 @@ from cuebook.surfaces.display import FOR_ASSISTANT
 from cuebook.surfaces.web.live.cards import BUSY, Card, Key, WorkTime, inside, slug, within
 from cuebook.surfaces.web.live.loops import Loops
 
-_NOT_FOR_PEOPLE = ("timer", "message")
+_NOT_FOR_PEOPLE = ("timer", "message", "needs")
 _LIVE_NOTES = {"model_attempt": "The model is called again, ", "model_waiting": "The call to the model "}
 """Notes that are shown while a step runs, with the words before each."""
 _UNSEEN = "__"
