@@ -160,6 +160,10 @@ class Surroundings:
         """The reason web pages cannot be opened in a browser here, if any."""
         return None
 
+    def nodes(self) -> frozenset[str] | None:
+        """The names of the paired nodes; None if unknown."""
+        return None
+
     def postconditions(self) -> str:
         """A sentence naming the policy that requires postconditions; empty if no policy does."""
         return ""

@@ -193,7 +193,7 @@ def checked_outcome(row: WaitRow, outcome: Mapping[str, Any] | None) -> dict[str
     given = dict(outcome) if outcome is not None else row.details.get("late")
     if given is None:
         raise BadInput("'done' needs the outcome of the effect.", fix=_as_in(row))
-    wanted = _OUTCOME_OF.get(row.details.get("effect", {}).get("is", ""), "Done")
+    wanted = _outcome_of(row.details.get("effect", {}).get("is", ""), given)
     given = {"is": wanted, **given}
     if given["is"] not in (wanted, "Failed"):
         raise BadInput(f"The outcome of this effect is a {wanted}, not a {given['is']}.", fix=_as_in(row))
@@ -203,6 +203,12 @@ def checked_outcome(row: WaitRow, outcome: Mapping[str, Any] | None) -> dict[str
         raise BadInput(f"This outcome does not match the effect: {error}.", fix=_as_in(row)) from None
     _only_fields({name: value for name, value in given.items() if name != "is"}, type(made), "field of this outcome")
     return given
+
+
+def _outcome_of(effect: str, given: Mapping[str, Any]) -> str:
+    if effect == "CallNode":  # a node runs commands and does other things
+        return "CommandResult" if "exit_code" in given else "ToolResult"
+    return _OUTCOME_OF.get(effect, "Done")
 
 
 def outcome_shape(row: WaitRow) -> str:
@@ -227,6 +233,7 @@ _SHAPES = {
     "SendHttp": '{"status": 200, "body": "what the server answered"}',
     "Browse": '{"url": "https://example.com/where-it-led", "text": "what the page says"}',
     "CallTool": '{"value": "what the tool returned"}',
+    "CallNode": '{"value": "what the node returned"}',
     "PromptAgent": '{"content": "what the agent answered"}',
 }
 _OUTCOME_OF = {

@@ -87,8 +87,11 @@ from cuebook.service.worker import PYTHON
 from cuebook.stores.refusals import no_wait
 
 if TYPE_CHECKING:
+    from cuebook.performers.nodes.hub import Hub
     from cuebook.service.dispatch.dispatcher import Dispatcher
     from cuebook.service.host_steps import HostSteps
+    from cuebook.service.node_connections import NodeConnections
+    from cuebook.service.nodes import Nodes
     from cuebook.service.runs.edits import EditPlan
 
 __all__ = ["PYTHON", "Principal", "RunView", "Service"]
@@ -161,6 +164,20 @@ class Service(Queries):
         from cuebook.service.host_steps import HostSteps
 
         return HostSteps(self._engine, self._learn_run, self.wake, self._host_lease)
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        """The machines that are paired with this store."""
+        from cuebook.service.nodes import Nodes
+
+        return Nodes(self._store, self._clock)
+
+    def node_connections(self, hub: Hub) -> NodeConnections:
+        """Lets nodes connect to this process, and continues the runs that wait for them."""
+        from cuebook.service.node_connections import NodeConnections
+
+        hub.changed = self._engine.offers_changed
+        return NodeConnections(self.nodes, hub, self._engine.driver, self._clock)
 
     # --- starting ---
 

@@ -362,6 +362,8 @@ class Worker:
             return False
         if await self._service.is_left_to_workers(run):
             return True
+        if self._service.offer is not None and self._service.offer.meets(row.needs):
+            return True  # it waits for a node that is connected here
         if _was_interrupted(row):
             self._not_before[run] = now + _NOT_OURS
             return False

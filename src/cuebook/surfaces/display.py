@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
+import msgspec
 
 from cuebook.formats import words
 from cuebook.formats.forms import Field, fields_of
 from cuebook.gate.policy import Override
-from cuebook.kernel.effects import Browse, RunCommand, RunPlaybook, SendHttp
+from cuebook.kernel.capabilities import in_words
+from cuebook.kernel.effects import Browse, CallNode, RunCommand, RunPlaybook, SendHttp
 from cuebook.kernel.engine.budget import money_words
 from cuebook.kernel.engine.waits import NEEDS
 from cuebook.kernel.events import FOR_HOST, WaitOpened
@@ -115,7 +117,7 @@ def status_of(row: RunRow, waits: Iterable[WaitRow] = (), *, interrupted: bool =
     if row.status == "awaiting_input" and row.reason == FOR_HOST:
         return FOR_ASSISTANT
     if row.status == "paused" and row.reason == NEEDS:
-        return f"waits for a worker that offers {' and '.join(row.needs)}"
+        return f"waits for {in_words(row.needs)}"
     if row.status == "paused" and row.reason:
         return f"paused ({row.reason})"
     return row.status.replace("_", " ")
@@ -214,6 +216,8 @@ def action_line(effect: Any) -> str:
             return f"sends {method.upper()} {_cut(url)}"
         case Browse(action=action, arguments=arguments):
             return f"in the browser: {_cut(browsing_words(action, arguments))}"
+        case CallNode(node=node, capability=capability, action=action, arguments=arguments):
+            return f"on {f'node {node}' if node else 'a node'}: {_cut(node_words(capability, action, arguments))}"
         case RunPlaybook(playbook=playbook):
             return f"runs the playbook {_cut(playbook)}"
         case _:
@@ -224,6 +228,15 @@ def browsing_words(action: str, arguments: Mapping[str, Any]) -> str:
     """A command to the browser, with what it is about."""
     target = arguments.get("url") or arguments.get("selector") or ""
     return f"{action} {target}".rstrip()
+
+
+def node_words(capability: str, action: str, arguments: Mapping[str, Any]) -> str:
+    """An action of a node, with its arguments."""
+    given = " ".join(
+        f"{name}={value}" if isinstance(value, str) else f"{name}:={msgspec.json.encode(value).decode()}"
+        for name, value in arguments.items()
+    )
+    return f"{capability} {action} {given}".rstrip()
 
 
 def outcome_lines(outcome: Any) -> list[str]:

@@ -14,6 +14,7 @@ from cuebook.kernel.effects import (
     AskHuman,
     AskModel,
     Browse,
+    CallNode,
     CallTool,
     Effect,
     ReadSource,
@@ -437,6 +438,9 @@ def action_words(effect: Effect | None) -> str:
             return f"send {method} {url}"
         case Browse(action=action, arguments=arguments):
             return f"browse: {display.browsing_words(action, arguments)}"
+        case CallNode(node=node, capability=capability, action=action, arguments=arguments):
+            where = f"node {node}" if node else "a node"
+            return f"on {where}: {display.short(display.node_words(capability, action, arguments))}"
         case CallTool(tool=tool, arguments=arguments):
             return f"call {tool} {display.short(_json(arguments))}"
         case AskModel(model=model, prompt=prompt):

@@ -17,7 +17,7 @@ import msgspec
 from cuebook.formats.values import Value
 from cuebook.gate.sandbox import choose
 from cuebook.kernel.context import Text
-from cuebook.kernel.effects import Acting, AskApproval, Browse, Effect, RunCommand, SecretNeed, SendHttp
+from cuebook.kernel.effects import Acting, AskApproval, Browse, CallNode, Effect, RunCommand, SecretNeed, SendHttp
 from cuebook.kernel.engine.approval import UNGUARDED
 from cuebook.kernel.outcomes import CommandResult, Failed, HttpResponse, Page
 from cuebook.kernel.ports import Admitted, Call, Case, Needed, Trust
@@ -189,6 +189,16 @@ class Scripts:
         opened = effect.action == "navigate"
         elements: dict[str, str | None] = dict.fromkeys(effect.looks, said.body)
         return Page(url, text=Text(said.body), status=said.status if opened else None, elements=elements, opened=opened)
+
+    async def on_node(self, step: str, effect: CallNode, call: Call) -> CommandResult | Failed:
+        """An action of a node is scripted like a command."""
+        arguments = json.dumps(effect.arguments, ensure_ascii=False) if effect.arguments else ""
+        where = f" on {effect.node}" if effect.node else ""
+        self.ran.append(Done(step, f"node {effect.capability} {effect.action}{where} {arguments}".rstrip()))
+        if step in self._real:
+            return not_allowed(step)
+        said = self._next(RunCommand, step)
+        return unsaid(step, "commands") if said is None else said.outcome
 
     def _is_real(self, step: str) -> bool:
         return step in self._real or self._group(step) in self._real

@@ -22,6 +22,7 @@ from cuebook.kernel.context import Text
 from cuebook.kernel.effects import (
     AskModel,
     Browse,
+    CallNode,
     CallTool,
     Effect,
     ReadSource,
@@ -108,6 +109,7 @@ class Stage:
             Send: MessagePerformer(),
             SendHttp: _Sending(self.scripts),
             Browse: _Browsing(self.scripts),
+            CallNode: _OnNode(self.scripts),
         }
 
     async def ask(self, effect: AskModel, call: Call) -> Reply | Failed:
@@ -280,6 +282,14 @@ class _Browsing:
 
     async def perform(self, effect: Browse, call: Call) -> Page | Failed:
         return await self._scripts.browse(_step_of(call), effect, call)
+
+
+class _OnNode:
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    async def perform(self, effect: CallNode, call: Call) -> CommandResult | Failed:
+        return await self._scripts.on_node(_step_of(call), effect, call)
 
 
 def _source(value: Any) -> Source:

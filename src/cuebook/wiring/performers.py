@@ -26,6 +26,7 @@ from cuebook.gate.secrets import SHORTEST, SecretProblem, Vault
 from cuebook.kernel.effects import (
     AskModel,
     Browse,
+    CallNode,
     CallTool,
     Effect,
     ReadSource,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from cuebook.performers.agents.catalogue import Agent, Catalogue
     from cuebook.performers.agents.performer import AgentPerformer
     from cuebook.performers.http.performer import HttpPerformer
+    from cuebook.performers.nodes.hub import Hub
     from cuebook.performers.skills.library import Skills
     from cuebook.performers.sources import SourcePerformer
     from cuebook.performers.tools.toolbox import Tool
@@ -125,8 +127,10 @@ class PerformerFactory:
 
     # --- the parts ---
 
-    def performers(self, model: Performer) -> LazyPerformers:
-        """The performers for every kind of effect. Raises `BadInput` if the tool configuration is invalid."""
+    def performers(self, model: Performer, store: Callable[[], Store] | None = None) -> LazyPerformers:
+        """The performers for every kind of effect. Raises `BadInput` if the tool configuration is invalid. Without a store,
+        they only describe what a run would do.
+        """
         made = LazyPerformers(
             {
                 AskModel: lambda: ModelRouter(model, lambda name: self._agents(problem, name)),
@@ -135,6 +139,7 @@ class PerformerFactory:
                 RunPython: lambda: _python(self.sandbox),
                 RunCommand: lambda: self._commands(problem),
                 Browse: lambda: self._browser(problem),
+                CallNode: lambda: self._nodes(store),
                 CallTool: lambda: self._tools(None if problem is not None else made[RunCommand]),
                 ReadSource: lambda: self._sources(made[CallTool]),
             }
@@ -202,6 +207,22 @@ class PerformerFactory:
             self.environ,
             private=self.policy.names_private,
         )
+
+    def _nodes(self, store: Callable[[], Store] | None) -> Any:
+        from cuebook.performers.nodes.performer import NodePerformer
+
+        return NodePerformer(self.hub, store)
+
+    @cached_property
+    def hub(self) -> Hub:
+        """The nodes that are connected to this process."""
+        from cuebook.performers.nodes.hub import Hub
+
+        return Hub()
+
+    def connected(self) -> frozenset[str]:
+        """The capabilities that come and go with connections, as they are now."""
+        return self.hub.offered() if "hub" in vars(self) else frozenset()
 
     @cached_property
     def worktrees(self) -> Worktrees:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
@@ -27,8 +28,9 @@ class MachineSurroundings(Surroundings):
 
     has_files = True
 
-    def __init__(self, name: str) -> None:
-        """`name` is the path of the playbook's file."""
+    def __init__(self, name: str, nodes: Callable[[], frozenset[str] | None] | None = None) -> None:
+        """`name` is the path of the playbook's file. `nodes` reads the names of the paired nodes from the store."""
+        self._nodes = nodes
         self._folder = Path(name).parent
         self._roots = [self._folder, Path()]
         self._read = reader(name)
@@ -83,6 +85,9 @@ class MachineSurroundings(Surroundings):
             return Wiring(load_config({}))
         except BadInput:
             return None  # every other command reports a broken configuration
+
+    def nodes(self) -> frozenset[str] | None:
+        return None if self._nodes is None else self._nodes()
 
     def postconditions(self) -> str:
         return requirement(load_policy(config_folder(os.environ), Path.cwd(), lambda path, digest: False))

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from cuebook.service.contract.runtime import Runtime
     from cuebook.service.dispatch.temporal.dispatcher import TemporalDispatcher
     from cuebook.service.dispatch.temporal.worker import TemporalWorker
+    from cuebook.service.node_connections import NodeConnections
     from cuebook.service.playbooks.library import Stored
     from cuebook.service.worker import Released, Worker
 
@@ -194,7 +195,7 @@ class Wiring:
         """Creates the service for the given store, or for the configured store, which is created if it is missing."""
         performer = self.performer()
         given = store or self._store
-        performers = self.factory.performers(performer)
+        performers = self.factory.performers(performer, lambda: kept)
         signing = signing_key(self.config, self.factory.vault.resolve) if given is None else {}
         dispatcher = None if given is not None else self.dispatcher
         kept = given or self.open_store()
@@ -267,7 +268,11 @@ class Wiring:
             found = registry.find(dialect)
             return found.interpreter if found is not None else 0
 
-        return Offer(self.factory.workspace.names, self._capabilities, interpreter)
+        return Offer(self.factory.workspace.names, self._capabilities, interpreter, self.factory.connected)
+
+    def node_connections(self, service: Service) -> NodeConnections:
+        """Lets nodes connect to this process."""
+        return service.node_connections(self.factory.hub)
 
     @property
     def browser_problem(self) -> CuebookError | None:

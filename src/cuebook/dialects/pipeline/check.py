@@ -16,6 +16,7 @@ from cuebook.dialects.findings import Codes, Finding, Problem, log_of
 from cuebook.dialects.pipeline.model import Arg, Cli, Llm, Parallel, Pipeline, Step, Web
 from cuebook.dialects.pipeline.parse import Parsed, read
 from cuebook.dialects.pipeline.parse.places import LANES, REACTION, SECTION, Part, Place
+from cuebook.dialects.pipeline.parse.references import as_written
 from cuebook.dialects.pipeline.run.resolve import own_refs, refs
 from cuebook.kernel.tool_names import COMPANIONS, PLAN, READING
 
@@ -37,7 +38,7 @@ ERRORS = {
     "BAD_ID": "A step's id contains characters that a reference cannot contain.",
     "DUPLICATE_STEP": "Two steps have the same id.",
     "UNKNOWN_NAMESPACE": "A command does not begin with a namespace.",
-    "NO_DRIVER": "What steps of this namespace need is not supported or not installed.",
+    "NO_DRIVER": "A step cannot run here, because a program that it needs is not installed.",
     "BAD_COMMAND": "A command is malformed, incomplete or has extra words.",
     "NOT_OF_THIS_STEP": "Steps of this namespace do not have this field.",
     "BAD_FOLDER": "A folder is not below the workspace.",
@@ -74,6 +75,7 @@ WARNINGS = {
     "NO_EVIDENCE": "A postcondition needs evidence that the step never provides, so the user is always asked.",
     "MAY_BE_SKIPPED": "A step uses the output of a step that may be skipped, and fails if it is.",
     "NOT_IN_SCHEMA": "A reference uses a path that the declared schema of the output does not mention.",
+    "UNKNOWN_NODE": "No node of this name is paired with the store.",
     "ALWAYS_NULL": "A reference points to a field that the step never has.",
 }
 
@@ -108,6 +110,7 @@ def check(text: str, name: str, around: Surroundings | None = None) -> list[Find
         findings = list(_required(findings, around.postconditions()))
     if around is not None and parsed.pipeline is not None:
         findings += _undriven(parsed.pipeline, around)
+        findings += _unpaired(parsed.pipeline, around)
     return sorted(findings, key=lambda finding: (finding.line or 0, finding.code))
 
 
@@ -118,6 +121,20 @@ def _undriven(pipeline: Pipeline, around: Surroundings) -> Iterator[Finding]:
     if step is not None and problem is not None:
         message = f"The step '{step.id}' cannot run here: {problem.message}"
         yield Finding("NO_DRIVER", "error", message, step.line, fix=problem.fix)
+
+
+def _unpaired(pipeline: Pipeline, around: Surroundings) -> Iterator[Finding]:
+    """The nodes that are named and not paired."""
+    steps = [(step, as_written(step.node)) for step in pipeline.every if step.node is not None]
+    fixed = [(step, name) for step, name in steps if "$" not in name]
+    known = around.nodes() if fixed else None
+    if known is None:
+        return
+    for step, name in fixed:
+        if name not in known:
+            message = f"The step '{step.id}' needs the node '{name}', which is not paired."
+            fix = f"Pair it with `cuebook nodes add {name}`; until then, the step waits."
+            yield Finding("UNKNOWN_NODE", "warning", message, step.line, fix=fix)
 
 
 def _required(findings: Iterable[Finding], requirement: str) -> Iterator[Finding]:

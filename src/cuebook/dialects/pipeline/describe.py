@@ -16,6 +16,7 @@ from cuebook.dialects.pipeline.model import (
     Http,
     Llm,
     Mcp,
+    NodeCall,
     Parallel,
     Pause,
     Pipeline,
@@ -176,6 +177,8 @@ def _needs_of(step: Step) -> Iterator[Need]:
             yield from _secrets(arguments.values())
         case Mcp(tool=tool):
             yield Need("tool", tool)
+        case NodeCall(capability=capability):
+            yield Need("node", f"a node that offers {capability}" if step.node is None else as_written(step.node))
         case Llm(tools=tools):
             yield from (Need("tool", tool) for tool in tools)
         case Child(playbook=playbook):
@@ -199,6 +202,8 @@ def doing(step: Step) -> str:
             return f"web {command}{f' {_token(as_written(target))}' if isinstance(target, Words) else ''}"
         case Mcp(tool=tool):
             return f"mcp {tool}"
+        case NodeCall(capability=capability, action=action):
+            return f"node {capability} {action}{f' on {as_written(step.node)}' if step.node is not None else ''}"
         case Llm(model=model):
             return f"llm {model}"
         case Question(text=text):

@@ -9,7 +9,7 @@ import msgspec
 
 from cuebook.dialects.pipeline.describe import around, doing
 from cuebook.dialects.pipeline.model import Group as Steps
-from cuebook.dialects.pipeline.model import Mcp, Parallel, Pipeline, Step
+from cuebook.dialects.pipeline.model import Mcp, NodeCall, Parallel, Pipeline, Step
 from cuebook.dialects.pipeline.run.resolve import own_refs
 from cuebook.dialects.presentation.drawing import Arrow, ArrowKind, Chain, Drawing, Group, Progress
 
@@ -63,7 +63,7 @@ class _Made:
             chain.loose = [(f"{id}_if", "yes", "way")]
         if step.approval:
             chain.add(f"{id}_ask", "person", ["approval"])
-        chain.add(id, "tool" if isinstance(step.action, Mcp) else "step", _lines(step), step.id)
+        chain.add(id, "tool" if isinstance(step.action, Mcp | NodeCall) else "step", _lines(step), step.id)
         for number in range(first, len(chain.boxes)):
             chain.boxes[number] = msgspec.structs.replace(chain.boxes[number], group=group)
         self._inside(step, id, group)

@@ -15,7 +15,7 @@ from cuebook.kernel.files import FileRef
 from cuebook.kernel.tool_names import READING
 from cuebook.kernel.votes import Rule
 
-Namespace = Literal["cli", "http", "web", "mcp", "llm", "input", "playbook", "steps", "parallel", "wait"]
+Namespace = Literal["cli", "http", "web", "mcp", "node", "llm", "input", "playbook", "steps", "parallel", "wait"]
 """The namespace of a command, or the kind of a step without one."""
 
 ArgType = Literal["string", "number", "integer", "boolean", "object", "array"]
@@ -157,6 +157,14 @@ class Mcp(msgspec.Struct, frozen=True, tag="mcp"):
     arguments: dict[str, Field] = {}
 
 
+class NodeCall(msgspec.Struct, frozen=True, tag="node"):
+    """An action of a paired machine."""
+
+    capability: str
+    action: str
+    arguments: dict[str, Field] = {}
+
+
 WebCommand = Literal["navigate", "click", "fill", "select", "wait", "extract", "snapshot", "download"]
 
 
@@ -246,7 +254,7 @@ class Pause(msgspec.Struct, frozen=True, tag="wait"):
     """A date and time."""
 
 
-Action = Cli | Http | Web | Mcp | Llm | Question | Child | Group | Parallel | Pause
+Action = Cli | Http | Web | Mcp | NodeCall | Llm | Question | Child | Group | Parallel | Pause
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -435,6 +443,10 @@ class Step(msgspec.Struct, frozen=True):
     """The values that are kept for later runs once the step has completed."""
     each: Each | None = None
     until: Until | None = None
+    node: Words | None = None
+    """The node that performs its action; None for the only one that offers the capability."""
+    idempotent: bool = False
+    """Whether the node's action may be repeated when its outcome is unknown."""
     on_denied: Reaction | None = None
     """None if a denial ends the run."""
     on_expired: Reaction | None = None
@@ -455,6 +467,8 @@ class Step(msgspec.Struct, frozen=True):
                 return "web"
             case Mcp():
                 return "mcp"
+            case NodeCall():
+                return "node"
             case Llm():
                 return "llm"
             case Question():

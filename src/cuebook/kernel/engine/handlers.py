@@ -339,7 +339,9 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
         elif recalled is not NOT_ASKED:
             unanswered = in_doubt.unanswered(effect, recalled)
             if unanswered is None and not _is_unanswered(recalled):
-                return await driver.record(key, effect.fingerprint, recalled, attempt)
+                recorded = await driver.record(key, effect.fingerprint, recalled, attempt)
+                _tell_recorded(driver, key, effect, attempt)
+                return recorded
     asked = count(1)
     while True:
         if doubted:
@@ -352,7 +354,9 @@ async def _act_on_world(driver: Driver, line: Line, key: Key, effect: Effect) ->
             break
         doubted = True
     try:
-        return await driver.record(key, effect.fingerprint, outcome, attempt)
+        recorded = await driver.record(key, effect.fingerprint, outcome, attempt)
+        _tell_recorded(driver, key, effect, attempt)
+        return recorded
     except Fenced:
         if effect.changes and not (isinstance(outcome, Failed) and outcome.code == "cancelled"):
             await in_doubt.send_late(driver, key, outcome)
@@ -383,6 +387,12 @@ async def _recalled(driver: Driver, line: Line, key: Key, effect: Effect, attemp
     except CuebookError as error:
         return _as_unanswered(driver.engine.redactor.value(Failed.of(error)))
     return None if outcome is None else _as_journaled(driver, effect, outcome)
+
+
+def _tell_recorded(driver: Driver, key: Key, effect: Effect, attempt: int) -> None:
+    performer: object = driver.engine.performers.get(type(effect))
+    if isinstance(performer, Recalling):
+        performer.recorded(driver.run_id, driver.recorded.begun.get(key, (0, 0.0))[0])
 
 
 def _nothing(action: Action) -> Failed | None:
@@ -447,7 +457,8 @@ async def _begun(
         if admitted.still is not None or not getattr(driver.engine.performers.get(type(effect)), "prepares", False):
             await begin()
     elif isinstance(effect, Acting) and effect.witnessed:
-        driver.writer.note(Performing(effect, effect.fingerprint, admitted.ruling), Place(*key, attempt))  # type: ignore[arg-type]
+        seq = driver.writer.note(Performing(effect, effect.fingerprint, admitted.ruling), Place(*key, attempt))  # type: ignore[arg-type]
+        driver.recorded.begun[key] = (seq, driver.clock())
     stream = ReplyStream(driver, key, driver.writer.seq, effect)
     outcome = await perform(driver, line, key, effect, attempt, stream, admitted, begin)
     if isinstance(outcome, Failed) and outcome.code == "changed":
@@ -487,6 +498,7 @@ class Intent:
             event = Performing(self.effect, self.effect.fingerprint, self._ruling)  # type: ignore[arg-type]
             self._since = boot_clock.seconds_since_boot()
             self._written = driver.writer.begin(event, Place(*self._key, self._attempt))
+            driver.recorded.begun[self._key] = (driver.writer.seq, driver.clock())
         if self._written.done():
             self._written.result()
         else:
@@ -592,9 +604,13 @@ def call_of(
         driver.writer.note(Noted(name, data), Place(*key, attempt))
 
     which = (effect.attempt_at if isinstance(effect, Acting) else "") or key[3]
+    intent, since = driver.recorded.begun.get(key, (0, 0.0))
     return Call(
         run=driver.run_id,
         key=f"{driver.run_id}/{key[0]}{_quoted(key[1])}#{key[2]}.{which}~{driver.recorded.rewinds}",
+        step=key[1],
+        intent=intent,
+        since=since,
         attempt=attempt,
         settings=driver.settings_at(key[0]),
         emit=stream.emit,

@@ -102,6 +102,8 @@ class Recorded:
         self.outcomes: dict[Key, Entry] = {}
         self.intents: dict[Key, int] = {}
         """The last attempt of each effect that can change the world."""
+        self.begun: dict[Key, tuple[int, float]] = {}
+        """The number and the time of the record of that attempt."""
         self.doubtful: dict[Key, tuple[Effect, int]] = {}
         """Effects that began and have no outcome."""
         self.begun_by: dict[Key, str] = {}
@@ -205,6 +207,7 @@ class Recorded:
                 self._driver = event.driver
             case Performing() if own:
                 self.intents[key], self.begun_by[key] = place.attempt, self._driver
+                self.begun[key] = (entry.seq, entry.at)
                 self.doubtful[key] = (event.effect, place.attempt)
                 self._begin(key, event.fingerprint)
             case ModelAsked() if own:

@@ -103,6 +103,12 @@ class Call(msgspec.Struct, frozen=True):
     """Receives the output of a command as it arrives, unmasked and in full."""
     files: RunFiles = NoFiles()
     """The files of the run."""
+    step: str = ""
+    intent: int = 0
+    """The number of the record that this attempt began, which identifies it in the run, also after a crash; 0 if there is
+    none."""
+    since: float = 0.0
+    """When that was."""
     masked: Callable[[Any], Any] = _as_it_is
     """Masks the secrets in a value. Mask text before cutting it: half a secret is not recognised."""
 
@@ -207,6 +213,9 @@ class Recalling(Protocol):
         """The outcome of the attempt that `call` names; None if it never began. A failure that is `UNANSWERED` leaves it in
         doubt.
         """
+
+    def recorded(self, run: str, intent: int) -> None:
+        """The outcome of an attempt is in the journal, so it need not be kept elsewhere."""
 
 
 class Estimate(msgspec.Struct, frozen=True):

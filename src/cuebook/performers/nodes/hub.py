@@ -116,11 +116,11 @@ class Hub:
     def __init__(self) -> None:
         self._connections: dict[tuple[str, str], Connection] = {}
         self._requests: dict[str, Request] = {}
-        self._done: dict[str, list[str]] = {}
-        """The requests whose outcome arrived, by node, until the node may forget them."""
         self._joining = asyncio.Lock()
         self.changed: Callable[[], object] = lambda: None
         """Called when a node has connected."""
+        self.closing = False
+        """Whether this process stops. Nodes then go on with their requests, and the next process asks for the outcomes."""
 
     # --- connections ---
 
@@ -132,7 +132,7 @@ class Hub:
         """What runs may need of the connected nodes, by name."""
         return frozenset(name for one in self._connections.values() for name in one.names)
 
-    def find(self, tenant: str, name: str) -> Connection | None:
+    def named(self, tenant: str, name: str) -> Connection | None:
         return self._connections.get((tenant, name))
 
     def by_key(self, tenant: str, key: str) -> Connection | None:
@@ -141,8 +141,10 @@ class Hub:
     async def join(self, connection: Connection) -> Refusal | None:
         """Adds a connection, unless its place is taken; returns the reason if so."""
         async with self._joining:
-            before = self.by_key(connection.tenant, connection.key) or self.find(connection.tenant, connection.name)
-            if before is not None:
+            before = self.by_key(connection.tenant, connection.key) or self.named(connection.tenant, connection.name)
+            if before is not None and before.key != connection.key:
+                await self.end(before, Refusal("renewed", f"Another machine was paired as '{connection.name}'."))
+            elif before is not None:
                 if await before.link.answers(_TO_ANSWER):
                     return Refusal(
                         "connected_already",
@@ -186,6 +188,7 @@ class Hub:
 
     async def close(self) -> None:
         """Ends all connections, because this process stops."""
+        self.closing = True
         why = Refusal("stopping", "The server stops.", "The node connects again when the server is back.")
         for connection in self.connections:
             self.leave(connection)

@@ -27,6 +27,8 @@ PING_SECONDS = 20.0
 """How often the server pings the node."""
 SILENCE_SECONDS = 60.0
 """How long either side waits for the other, which is silent, before it ends the connection."""
+HELLO_SECONDS = 10.0
+"""How long the server waits for the first message."""
 KEPT_DAYS = 7
 """How long a node keeps the outcomes of requests that the server has not asked it to forget."""
 NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from cuebook.kernel.capabilities import named
+from cuebook.kernel.capabilities import lasting, named
 from cuebook.kernel.events import ENDED, WAITING
 from cuebook.kernel.run import RunRow
 
@@ -54,7 +54,7 @@ async def waits_for(service: Service, run: str) -> str:
     if not await service.is_left_to_workers(run) or not await service.is_due(run):
         return ""
     row = await service.row(run)
-    return await its_turn(service, run) or a_worker(named(row.workspace, row.needs))
+    return await its_turn(service, run) or a_worker(named(row.workspace, lasting(row.needs)))
 
 
 async def its_turn(service: Service, run: str) -> str:

@@ -19,6 +19,7 @@ from cuebook.kernel.effects import (
     AskHuman,
     AskModel,
     Browse,
+    CallNode,
     CallTool,
     Effect,
     ReadSource,
@@ -91,6 +92,8 @@ class Rulings:
                 if stand_ins.within(host):
                     return await self._by_gate(act, effect, (), "host")
                 return await self._by_gate(act, effect, tuple(dict.fromkeys((host, *effect.network))) if host else ())
+            case CallNode(node=node) as effect:
+                return await self._by_gate(act, effect, (), "node" if stand_ins.within(node) else "")
             case CallTool() | AskModel() | ReadSource() as effect:
                 return await self._by_policy(act, effect)
             case AskApproval() | AskHuman() if act.approval:
@@ -101,7 +104,7 @@ class Rulings:
     # --- commands and requests ---
 
     async def _by_gate(
-        self, act: Act, effect: RunCommand | SendHttp | Browse, hosts: tuple[str, ...], open_place: str = ""
+        self, act: Act, effect: RunCommand | SendHttp | Browse | CallNode, hosts: tuple[str, ...], open_place: str = ""
     ) -> ActRuling:
         """`open_place` is the name of the unknown part without which there can be no ruling."""
         found = await self._examined(act, effect, hosts)
@@ -116,7 +119,9 @@ class Rulings:
         decision, rules = self._or_stricter(act, touched, decision, rules)
         return msgspec.structs.replace(found, decision=decision, rules=rules)
 
-    async def _examined(self, act: Act, effect: RunCommand | SendHttp | Browse, hosts: tuple[str, ...]) -> ActRuling:
+    async def _examined(
+        self, act: Act, effect: RunCommand | SendHttp | Browse | CallNode, hosts: tuple[str, ...]
+    ) -> ActRuling:
         in_words = act.open.in_words
         try:
             ruling = await self._gate.examine(effect, self._case)
@@ -206,7 +211,7 @@ class Rulings:
         return ("unknown", tuple(dict.fromkeys(found))) if found else (decision, rules)
 
 
-_RULED = (RunCommand, SendHttp, Browse, CallTool, AskModel, ReadSource)
+_RULED = (RunCommand, SendHttp, Browse, CallNode, CallTool, AskModel, ReadSource)
 
 
 def _asking(act: Act, details: Mapping[str, Any]) -> tuple[str, ...]:
@@ -214,7 +219,7 @@ def _asking(act: Act, details: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*(_ASKS if act.approval else ()), *details.get("rules", ()))))
 
 
-def _lacks_program(effect: RunCommand | SendHttp | Browse, code: str) -> bool:
+def _lacks_program(effect: RunCommand | SendHttp | Browse | CallNode, code: str) -> bool:
     """Whether a program is missing from the PATH. An earlier step may still create it in the workspace."""
     return code == "no_browser" or (
         isinstance(effect, RunCommand) and code == "no_such_command" and "/" not in effect.argv[0]

@@ -13,7 +13,17 @@ import msgspec
 from cuebook.config.tools import ToolServer
 from cuebook.dialects.presentation.preview import Act, Preview
 from cuebook.gate.policy import Ruling, strictest
-from cuebook.kernel.effects import AGENTS, AskModel, Browse, CallTool, Effect, ReadSource, RunCommand, SendHttp
+from cuebook.kernel.effects import (
+    AGENTS,
+    AskModel,
+    Browse,
+    CallNode,
+    CallTool,
+    Effect,
+    ReadSource,
+    RunCommand,
+    SendHttp,
+)
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import EVERYWHERE, Action, Describer, Description, Performer
 from cuebook.kernel.run import Settings
@@ -187,12 +197,12 @@ class _Search:
                 return await self._of_tool(label, effect)
             case ReadSource():
                 return await self._of_text(label, effect)
-            case RunCommand() | SendHttp() | Browse():
+            case RunCommand() | SendHttp() | Browse() | CallNode():
                 return await self._of_effect(label, effect)
             case _:
                 return ()
 
-    async def _of_effect(self, label: str, effect: RunCommand | SendHttp | Browse) -> Sequence[Action]:
+    async def _of_effect(self, label: str, effect: RunCommand | SendHttp | Browse | CallNode) -> Sequence[Action]:
         describer = self._reach.performers[type(effect)]
         assert isinstance(describer, Describer)
         described = await describer.describe(effect, Settings())

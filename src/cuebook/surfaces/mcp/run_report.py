@@ -14,6 +14,7 @@ import msgspec
 from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
 
 from cuebook.dialects import registry
+from cuebook.kernel.capabilities import in_words
 from cuebook.kernel.engine.files import KeptFile
 from cuebook.kernel.engine.waits import NEEDS
 from cuebook.kernel.events import FOR_HOST
@@ -360,7 +361,7 @@ def next_call(view: RunView, host: Host, caller: Caller, activity: Activity, hel
             words = f"Tell the person which secret is missing, and resume the execution once it is set: {missing}"
             return _next("resume_playbook_execution", run, words)
         case "paused" if row.reason == NEEDS:
-            words = f"It continues on its own as soon as a worker offers {' and '.join(row.needs)}."
+            words = f"It waits for {in_words(row.needs)}, and then continues on its own."
             return _next("get_playbook_execution", {**run, "wait_seconds": 30}, words)
         case "paused":
             return _next("resume_playbook_execution", run, "It continues with the next step.")

@@ -12,9 +12,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from cuebook.kernel.errors import StoreError
+from cuebook.performers.nodes.protocol import PATH
 from cuebook.service.playbooks.history import Histories
 from cuebook.service.playbooks.library import Library
 from cuebook.service.readiness import Readiness
@@ -25,6 +26,7 @@ from cuebook.surfaces.web.api import files, runs, triggers
 from cuebook.surfaces.web.api import library as catalog
 from cuebook.surfaces.web.auth.guard import ANONYMOUS, EndpointGuard, Guard, Hosts, waiting_for
 from cuebook.surfaces.web.auth.sessions import Sessions, bearer_of
+from cuebook.surfaces.web.node_socket import NodeSocket
 from cuebook.surfaces.web.pages import pages, static
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.site import Endpoint, Site
@@ -99,13 +101,16 @@ def make_site(wiring: Wiring, service: Service, *, folders: Iterable[Path] = (),
         worker=worker,
         runtime=wiring.runtime(service, library.stored, worker),
         readiness=Readiness(service),
+        nodes=wiring.node_connections(service),
     )
 
 
 async def _release_runs(site: Site) -> None:
     """Release the runs as soon as the server starts to shut down, while requests are still being answered."""
     await site.closing.wait()
+    site.nodes.hub.closing = True  # nodes go on with what they do
     await site.worker.close()
+    await site.nodes.close()
 
 
 async def _warm_up(site: Site) -> None:
@@ -156,7 +161,7 @@ def make_app(site: Site, hosts: Hosts) -> Starlette:
         return problems.page(request, problem, await waiting_for(site, request.state.who))
 
     return Starlette(
-        routes=[*routes, Route("/mcp", mcp)],
+        routes=[*routes, Route("/mcp", mcp), WebSocketRoute(PATH, NodeSocket(site.nodes))],
         middleware=[Middleware(Guard, hosts=hosts)],
         exception_handlers={HTTPException: unknown},
         lifespan=life,

@@ -98,7 +98,11 @@ class Connection(H11Protocol):
         if self not in self.connections:  # it was rejected
             return
         super().data_received(data)
-        self._watch()
+        if self in self.connections:
+            self._watch()
+        else:  # it became a WebSocket
+            self._set("")
+            self._end("_unread")
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -156,6 +160,13 @@ def _make_room(connections: Iterable[Any]) -> bool:
         return False
     min(waiting, key=lambda one: (not one.is_idle, one.number)).transport.abort()
     return True
+
+
+def web_socket(*args: Any, **named: Any) -> asyncio.Protocol:
+    """A connection that became a WebSocket. Its library is imported when the first one does."""
+    from cuebook.surfaces.web.web_sockets import WebSocketConnection
+
+    return WebSocketConnection(*args, **named)
 
 
 def connections_within(bounds: Bounds) -> type[Connection]:

@@ -12,6 +12,7 @@ from typing import Any
 import uvicorn
 
 from cuebook.kernel.errors import BadInput
+from cuebook.performers.nodes.protocol import MAX_MESSAGE, PING_SECONDS, SILENCE_SECONDS
 from cuebook.surfaces.web.app import make_app
 from cuebook.surfaces.web.auth.guard import Hosts
 from cuebook.surfaces.web.connections import (
@@ -21,6 +22,7 @@ from cuebook.surfaces.web.connections import (
     bounds_for,
     connections_within,
     raise_descriptor_limit,
+    web_socket,
 )
 from cuebook.surfaces.web.site import Site
 from cuebook.system.network import is_loopback
@@ -139,7 +141,11 @@ def make_server(
         server_header=False,
         timeout_graceful_shutdown=_PATIENCE,
         lifespan="on",
-        ws="none",
+        ws=web_socket,  # type: ignore[arg-type]  # it is only called
+        ws_max_size=MAX_MESSAGE,
+        ws_ping_interval=PING_SECONDS,
+        ws_ping_timeout=SILENCE_SECONDS - PING_SECONDS,
+        ws_per_message_deflate=False,
     )
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host.strip("[]")
     return Server(config, site, lambda: on_ready(start_link(site, shown, port)))

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cuebook.service.contract.runtime import Runtime
+from cuebook.service.node_connections import NodeConnections
 from cuebook.service.playbooks.history import Histories
 from cuebook.service.playbooks.library import Library
 from cuebook.service.readiness import Readiness
@@ -37,6 +38,7 @@ class Site:
     worker: Worker
     runtime: Runtime
     readiness: Readiness
+    nodes: NodeConnections
     faces: Faces = field(default_factory=Faces)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the server is about to stop, which ends the streams."""

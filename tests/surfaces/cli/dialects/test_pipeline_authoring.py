@@ -82,7 +82,7 @@ def test_mistakes_have_lines_and_codes(bare_cli: CommandLine) -> None:
     assert ran.code == 2
     (file,) = ran.object["files"]
     found = {(one["code"], one["line"]) for one in file["findings"] if one["severity"] == "error"}
-    assert found == {("UNKNOWN_REFERENCE", 23), ("NO_DRIVER", 55)}
+    assert found == {("UNKNOWN_REFERENCE", 23), ("BAD_COMMAND", 55)}
     out = bare_cli.call("validate", "bad.yml").out
     assert "bad.yml:23: error: steps.notes.stdin: '$tset.stdout' refers to an unknown step." in out
     log = bare_cli.call("validate", "bad.yml", "tea.md", "--sarif").object

@@ -5,6 +5,7 @@ Both notations produce the same action. There is no shell: `|`, `>` and `*` have
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from cuebook.dialects.pipeline.model import Action, Cli, Http, Mcp, Secret, Words
+from cuebook.dialects.pipeline.model import Action, Cli, Http, Mcp, NodeCall, Secret, Words
 from cuebook.dialects.pipeline.parse import files, urls
 from cuebook.dialects.pipeline.parse.places import namespace_of
 from cuebook.dialects.pipeline.parse.references import BRACES, STEP, Scope, plain_or
@@ -22,11 +23,7 @@ from cuebook.formats.shape import Shape
 from cuebook.formats.values import Malformed, Value
 from cuebook.kernel.tool_names import likely_server
 
-NAMESPACES = ("cli", "http", "web", "mcp", "llm")
-WITHOUT_DRIVER = ("node",)
-_INSTEAD = {
-    "node": "Use the tools of an MCP server that runs on that device, with `mcp`; or `cli` or `http`.",
-}
+NAMESPACES = ("cli", "http", "web", "mcp", "node", "llm")
 _BODIES = ("body", "json", "multipart")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 WITHOUT_BODY = ("GET", "HEAD")
@@ -36,6 +33,7 @@ CODE = "BAD_COMMAND"
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}", re.ASCII)
 _PARAMETER = re.compile(r"([^\s=:]+)(:?=)(.*)", re.DOTALL)
+_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 _HOW_TO_SEND = "Add a method, as in `http POST URL`."
 _SHELL = frozenset(("|", "||", "&&", ";", "&", ">", ">>", "<", "2>", "2>&1", "<<"))
 _SAYING_SHELL = ("shell", "run", "exec", "cmd")
@@ -70,10 +68,6 @@ def written(scope: Scope, text: str, line: int, at: str, more: Value | None) -> 
     """Splits a command into words. If it is invalid, reports the problem and returns None."""
     shape, text = scope.shape, text.strip()
     namespace = namespace_of(text)
-    if namespace in WITHOUT_DRIVER:
-        fix = _INSTEAD[namespace]
-        shape.wrong(line, f"{at}: there is no driver for {namespace} yet.", fix, "NO_DRIVER")
-        return None
     if namespace not in NAMESPACES:
         known = ", ".join(NAMESPACES)
         close = get_close_matches(namespace[:40], NAMESPACES, n=1, cutoff=0.7)
@@ -330,6 +324,16 @@ def _mcp(scope: Scope, command: Written) -> Mcp | None:
     tool = tool_name(tool)
     if not scope.fixed(tool, fields["tool"].line if "tool" in fields else command.line, at):
         return None
+    arguments = _arguments(scope, command, tokens, fields)
+    if not likely_server(tool) or tool.endswith("."):
+        shape.wrong(command.line, f"{at} has no tool.", "Write SERVER.TOOL, as in `mcp github.create_issue`.", CODE)
+        return None
+    return Mcp(tool, arguments)
+
+
+def _arguments(scope: Scope, command: Written, tokens: Sequence[str], fields: Mapping[str, Value]) -> dict[str, Any]:
+    """The arguments of a tool or of a node's action, from the command and from `with.arguments`."""
+    shape, at = scope.shape, command.at
     arguments: dict[str, Any] = {}
     for token in tokens:
         _take(scope, command, token, arguments)
@@ -340,10 +344,7 @@ def _mcp(scope: Scope, command: Written) -> Mcp | None:
             if name in arguments:
                 shape.wrong(line, f"{at}: the argument '{name}' is given twice.", "Remove one of them.", CODE)
             arguments[name] = scope.field(one, where, secrets="." not in name)
-    if not likely_server(tool) or tool.endswith("."):
-        shape.wrong(command.line, f"{at} has no tool.", "Write SERVER.TOOL, as in `mcp github.create_issue`.", CODE)
-        return None
-    return Mcp(tool, arguments)
+    return arguments
 
 
 def tool_name(written: str) -> str:
@@ -375,6 +376,27 @@ def _take(scope: Scope, command: Written, token: str, arguments: dict[str, Any])
         shape.wrong(line, f"{at}: the value of {name} is not valid JSON: {error.message}.", fix, CODE)
 
 
+# --- node ---------------------------------------------------------------------------------------------------
+
+
+def _node(scope: Scope, command: Written) -> NodeCall | None:
+    shape, at = scope.shape, command.at
+    fields = fields_of(scope, command, ("arguments",))
+    names = list(itertools.takewhile(lambda token: not _PARAMETER.fullmatch(token), command.tokens[:2]))
+    for token in names:
+        if not _NODE_NAME.fullmatch(token):
+            fix = "Names of capabilities and actions have letters, digits, - and _."
+            shape.wrong(command.line, f"{at}: '{token[:60]}' is not a name.", fix, CODE)
+            return None
+    arguments = _arguments(scope, command, command.tokens[len(names) :], fields)
+    if len(names) < 2:
+        missing = "action" if names else "capability"
+        fix = "Write `node CAPABILITY ACTION`, as in `node files read path=report.txt`."
+        shape.wrong(command.line, f"{at} has no {missing}.", fix, CODE)
+        return None
+    return NodeCall(names[0], names[1], arguments)
+
+
 # --- web ----------------------------------------------------------------------------------------------------
 
 
@@ -389,6 +411,7 @@ _READERS: dict[str, Callable[[Scope, Written], Action | None]] = {
     "http": _http,
     "web": _web,
     "mcp": _mcp,
+    "node": _node,
 }
 
 

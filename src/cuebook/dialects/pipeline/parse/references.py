@@ -36,7 +36,7 @@ RESULT_FIELDS = (
 _STRUCTURED = ("results", "items", "winner")
 """The fields that only loops and parallel steps have."""
 _WITH_PARTS = ("json", "headers", "files", "results", "items")
-_ONLY_OF = {"exit_code": ("cli",), "stderr": ("cli",), "status": ("http", "web"), "headers": ("http",)}
+_ONLY_OF = {"exit_code": ("cli", "node"), "stderr": ("cli", "node"), "status": ("http", "web"), "headers": ("http",)}
 KINDS = ("env", "keyring", "file")
 """The prefixes of handles that are not names."""
 

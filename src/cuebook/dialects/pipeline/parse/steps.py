@@ -45,14 +45,14 @@ OF_THE_FORMAT = (
 ADDED = (
     *FLOW,
     "with", "timeout_ms", "retry", "on_error", "env", "cwd", "effect", "network", "credentials", "reads", "files", "takes", "state",
-    "input", "rollback",
+    "input", "rollback", "node", "idempotent",
 )  # fmt: skip
 CHILD = "playbook"
 OF_CHILDREN = ("with", "name", "condition", "approval", "output", "postcondition", "rollback_hint", "retry", "on_error")
 """The other fields of a step that starts a playbook."""
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-ALL = ("cli", "http", "web", "mcp", "llm")
+ALL = ("cli", "http", "web", "mcp", "node", "llm")
 _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "stdin": ("cli", "http", "llm"),
     "env": ("cli",),
@@ -62,12 +62,14 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "files": ("cli",),
     "takes": ("cli",),
     "reads": ("cli",),
-    "effect": ("cli", "http", "mcp"),
-    "with": ("cli", "http", "web", "mcp"),
+    "effect": ("cli", "http", "mcp", "node"),
+    "node": ("node",),
+    "idempotent": ("node",),
+    "with": ("cli", "http", "web", "mcp", "node"),
     "llm": ("llm",),
     "input": ("input",),
     **dict.fromkeys(("approval", "output", "postcondition", "rollback_hint", "timeout_ms", "retry"), ALL),
-    "rollback": ("cli", "http", "mcp", "llm"),
+    "rollback": ("cli", "http", "mcp", "node", "llm"),
 }
 """The namespaces that allow a field; unlisted fields are allowed in all of them."""
 TOOLS = {
@@ -234,6 +236,12 @@ def _common(scope: Scope, fields: Mapping[str, Value], namespace: str, at: str) 
         read["files"] = files.produced(scope, fields["files"], f"{at}.files")
     if "takes" in fields:
         read["takes"] = files.taken(scope, fields["takes"], f"{at}.takes")
+    if "node" in fields:
+        read["node"] = scope.words(trimmed(shape, fields["node"], f"{at}.node"), fields["node"].line, f"{at}.node")
+    if "idempotent" in fields:
+        if fields["idempotent"].kind != "bool":
+            shape.wrong(fields["idempotent"].line, f"{at}.idempotent must be true or false.", "Write true or false.")
+        read["idempotent"] = fields["idempotent"].plain is True
     if "state" in fields:
         read["state"] = run_values.kept(scope, fields["state"], f"{at}.state")
     return read
@@ -294,7 +302,7 @@ def _check_evidence(shape: Shape, made: Step, at: str) -> None:
         return
     for assertion in made.postcondition.assertions:
         general = isinstance(assertion, JsonPath | FileHolds | CommandHolds)
-        of_command = isinstance(assertion, ExitCode | OutputContains) and made.namespace == "cli"
+        of_command = isinstance(assertion, ExitCode | OutputContains) and made.namespace in ("cli", "node")
         if not general and not of_command:
             message = (
                 f"{at}: {made.namespace} steps provide no {assertion.__struct_config__.tag}, so the user is asked."

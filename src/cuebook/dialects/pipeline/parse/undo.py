@@ -11,11 +11,11 @@ from cuebook.dialects.pipeline.parse.places import namespace_of
 from cuebook.dialects.pipeline.parse.references import Scope
 from cuebook.formats.values import Value
 
-NAMESPACES = ("cli", "http", "mcp")
+NAMESPACES = ("cli", "http", "mcp", "node")
 UNDO = "undo."
 """Begins the labels of the steps that undo others."""
 CODE = "BAD_ROLLBACK"
-_COMMON = ("stdin", "env", "cwd", "timeout_ms", "postcondition", "network", "credentials", "reads", "takes")
+_COMMON = ("stdin", "env", "cwd", "timeout_ms", "postcondition", "network", "credentials", "reads", "takes", "node")
 _FIELDS = ("command", "with", *_COMMON)
 
 Common = Callable[[Scope, Mapping[str, Value], str, str], dict[str, Any]]

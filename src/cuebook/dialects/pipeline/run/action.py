@@ -17,6 +17,7 @@ from cuebook.dialects.pipeline.model import (
     Function,
     Http,
     Mcp,
+    NodeCall,
     Ref,
     Secret,
     Step,
@@ -28,7 +29,7 @@ from cuebook.dialects.pipeline.parse.urls import BadPlace, address
 from cuebook.dialects.pipeline.run.resolve import Scope
 from cuebook.dialects.pipeline.run.results import Result, encoded, written
 from cuebook.kernel.browser_trail import Trail
-from cuebook.kernel.effects import OUTPUT_OF, Browse, CallTool, FormPart, RunCommand, SecretUse, SendHttp
+from cuebook.kernel.effects import OUTPUT_OF, Browse, CallNode, CallTool, FormPart, RunCommand, SecretUse, SendHttp
 from cuebook.kernel.outcomes import EffectFailed, Failed
 from cuebook.kernel.votes import Rule
 
@@ -40,7 +41,7 @@ SHOWN = 1_900
 """How many characters of an earlier output an approver sees. With the note about the cut it stays below the gate's own limit,
 so it is not cut again and the note stays correct."""
 
-Acted = RunCommand | SendHttp | Browse | CallTool
+Acted = RunCommand | SendHttp | Browse | CallTool | CallNode
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -79,6 +80,8 @@ def acting(
             return _browse(step, step.action, scope, common)
         case Mcp():
             return _call(step.action, scope, common)
+        case NodeCall():
+            return _node(step, step.action, scope, common)
         case _:
             raise TypeError(f"the namespace {step.namespace} has no single effect")
 
@@ -266,10 +269,23 @@ def _looks(step: Step) -> tuple[str, ...]:
 
 
 def _call(action: Mcp, scope: Scope, common: dict[str, Any]) -> CallTool:
-    found = [(_argument(place, secret), secret) for place, secret in _secrets(action.arguments, ())]
+    arguments, uses = _arguments(action.arguments, scope)
+    return CallTool(action.tool, arguments, secrets=uses, **common)
+
+
+def _node(step: Step, action: NodeCall, scope: Scope, common: dict[str, Any]) -> CallNode:
+    arguments, uses = _arguments(action.arguments, scope)
+    node = "" if step.node is None else scope.text(step.node).strip()
+    return CallNode(
+        action.capability, action.action, arguments, node, secrets=uses, idempotent=step.idempotent, **common
+    )
+
+
+def _arguments(given: Mapping[str, Any], scope: Scope) -> tuple[dict[str, Any], tuple[SecretUse, ...]]:
+    """The arguments without secrets, and the secrets among them."""
+    found = [(_argument(place, secret), secret) for place, secret in _secrets(given, ())]
     uses = [_use(at, secret, scope) for at, secret in found if scope.has(secret)]
-    arguments = scope.field(_without_secrets(action.arguments))
-    return CallTool(action.tool, arguments, secrets=tuple(uses), **common)
+    return scope.field(_without_secrets(given)), tuple(uses)
 
 
 def _argument(place: tuple[str | int, ...], secret: Secret) -> str:

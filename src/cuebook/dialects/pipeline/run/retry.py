@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cuebook.dialects.pipeline.model import Child, Http, Llm, Mcp, Retry, Step, Web
+from cuebook.dialects.pipeline.model import Child, Http, Llm, Mcp, NodeCall, Retry, Step, Web
 from cuebook.dialects.pipeline.run.outputs import VIOLATED
 from cuebook.dialects.pipeline.run.postconditions import FAILED, UNSEEN
 from cuebook.dialects.pipeline.run.results import ENDING, Facts, Result
@@ -74,6 +74,8 @@ def may_have_happened(step: Step, failed: Failed, facts: Facts) -> bool:
             return bool(failed.details.get("sent"))
         case Web():
             return bool(failed.details.get("sent"))
+        case NodeCall():
+            return bool(failed.details.get("sent")) and not step.idempotent
         case Mcp():
             return failed.code in _UNCERTAIN and failed.details.get("sent") is not False
         case _:

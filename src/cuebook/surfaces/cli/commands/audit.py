@@ -324,6 +324,11 @@ def action_words(act: Act) -> str:
             return f"send {action['method'].upper()} {_plain(action['url'])}"
         case "Browse" if "action" in action:
             return f"in the browser: {_plain(display.browsing_words(action['action'], action.get('arguments', {})))}"
+        case "CallNode" if "capability" in action:
+            words = display.node_words(action["capability"], action["action"], action.get("arguments", {}))
+            return (
+                f"on {('node ' + action['node']) if action.get('node') else 'a node'}: {_plain(display.short(words))}"
+            )
         case "CallTool" if "tool" in action:
             return f"call {action['tool']} {display.short(views.json_text(action.get('arguments', {})))}"
         case "AskModel":

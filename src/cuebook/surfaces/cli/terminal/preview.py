@@ -14,6 +14,7 @@ from cuebook.kernel.effects import (
     AskHuman,
     AskModel,
     Browse,
+    CallNode,
     CallTool,
     ReadSource,
     RunCommand,
@@ -206,6 +207,9 @@ def _effect_lines(act: Act) -> Iterator[str]:
         case Browse(action=action, arguments=arguments, network=hosts):
             yield f"--- browser\n{action} {json.dumps(arguments, ensure_ascii=False)}"
             yield from [f"--- network\nonly {', '.join(hosts)}, and the page's own host"] if hosts else []
+        case CallNode(node=node, capability=capability, action=action, arguments=arguments):
+            yield f"--- node {node or 'that offers ' + capability}\n{capability} {action}"
+            yield json.dumps(arguments, ensure_ascii=False, indent=2)
         case CallTool(tool=tool, arguments=arguments):
             yield f"--- tool {tool}\n{json.dumps(arguments, ensure_ascii=False, indent=2)}"
         case AskModel(model=model, prompt=prompt, tools=tools) as asked:

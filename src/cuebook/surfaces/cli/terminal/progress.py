@@ -36,7 +36,7 @@ MOST = 12
 """The maximum number of steps in a list."""
 
 MARKS = {"completed": "✓", "failed": "✗", "skipped": "–", "pending": "·", "in_doubt": "?"}
-_DOING = {"RunCommand": "running", "SendHttp": "sending", "Browse": "browsing"}
+_DOING = {"RunCommand": "running", "SendHttp": "sending", "Browse": "browsing", "CallNode": "on a node"}
 _UNDER_WAY = "›"
 _ASCII = str.maketrans({"✓": "+", "✗": "x", "–": "-", "·": ".", "›": ">", "…": "~"})
 

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cuebook.kernel.errors import CuebookError
 from cuebook.service.service import Principal
-from cuebook.surfaces.web import problems
+from cuebook.surfaces.web import node_socket, problems
 from cuebook.surfaces.web.live.sse import EventStream
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.site import Endpoint, Site
@@ -77,6 +77,9 @@ class Guard:
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._upgrade(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -96,8 +99,17 @@ class Guard:
             return
         await self._app(scope, bounded, guarded)
 
-    def _check(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
+    async def _upgrade(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuses a WebSocket for the same reasons as a request. Its messages are bounded by the server."""
+        try:
+            self._check_host(Headers(scope=scope))
+            node_socket.check_upgrade(scope)
+        except Problem as problem:
+            await node_socket.refuse(scope, send, problem)
+            return
+        await self._app(scope, receive, send)
+
+    def _check_host(self, headers: Headers) -> str:
         host = headers.get("host", "")
         if len(headers.getlist("host")) != 1 or host not in self._hosts:
             raise Problem(
@@ -106,6 +118,11 @@ class Guard:
                 "Unknown host name.",
                 fix="Open the address that `cuebook serve` printed.",
             )
+        return host
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        host = self._check_host(headers)
         own = all(_host_of(origin) == host.lower() for origin in headers.getlist("origin"))
         near = all(site in _SAFE_SITES for site in headers.getlist("sec-fetch-site"))
         opened = scope["method"] == "GET" and headers.getlist("sec-fetch-mode") == ["navigate"]

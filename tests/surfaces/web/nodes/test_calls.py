@@ -1,0 +1,176 @@
+"""Steps that are performed by a node: with a connection that is cut, a node that is absent, and one that was interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuebook.performers.nodes.protocol import Call, Finished, Outcome, Refused
+from tests.support.scripted_node import ScriptedNode, joined
+from tests.surfaces.web.served_app import ServedApp
+
+ONE = """
+name: Remote
+steps:
+  - id: make
+    command: node command run argv:='["make","test"]'
+    node: shop
+    {more}
+"""
+ALLOWED = """
+[commands]
+allow = ["*"]
+[tools]
+allow = ["node:*"]
+"""
+
+
+@pytest.fixture
+async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServedApp]:
+    served = ServedApp(tmp_path, monkeypatch, ALLOWED)
+    await served.serve()
+    yield served
+    await served.stop()
+
+
+async def paired(app: ServedApp, name: str = "shop", **given: Any) -> ScriptedNode:
+    _, token = await app.service.nodes.add(name)
+    return ScriptedNode(str(app.client.base_url).rstrip("/"), token, host=f"{name}-host", **given)
+
+
+async def begin(app: ServedApp, text: str = ONE, more: str = "") -> str:
+    return await app.begin(playbook=app.book("remote.yaml", text.replace("{more}", more)))
+
+
+async def outcome(app: ServedApp, run: str) -> dict[str, Any]:
+    return await app.until(run, "completed", "failed", "awaiting_approval")
+
+
+async def test_a_step_runs_on_the_node_and_its_output_is_the_steps(app: ServedApp) -> None:
+    async with joined(await paired(app)) as node:
+        run = await begin(app)
+        done = await outcome(app, run)
+        assert done["status"] == "completed", done
+        assert node.calls[0].arguments == {"argv": ["make", "test"]}
+        assert (node.calls[0].run, node.calls[0].step) == (run, "make")
+        artifact = await app.client.get(f"/api/runs/{run}/artifact")
+        assert '"make"' in artifact.text
+        async with asyncio.timeout(10):
+            while node.forgotten != [node.calls[0].id]:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_run_waits_for_an_absent_node_and_goes_on_when_it_connects(app: ServedApp) -> None:
+    node = await paired(app)
+    run = await begin(app)
+    waiting = await app.until(run, "paused")
+    assert waiting["reason"] == "needs", waiting
+    assert not app.service.drives(run)
+    async with joined(node):
+        assert (await outcome(app, run))["status"] == "completed"
+
+
+async def test_with_a_timeout_the_wait_for_a_node_ends_in_a_failure_that_says_what_to_do(app: ServedApp) -> None:
+    await paired(app)
+    run = await begin(app, more="timeout_ms: 300")
+    failed = await outcome(app, run)
+    assert failed["status"] == "failed"
+    assert failed["error"]["code"] == "node_absent"
+    assert "shop" in failed["error"]["message"]
+    assert "never connected" in failed["error"]["message"]
+    assert "cuebook node --connect" in str(failed["error"])
+
+
+async def test_a_connection_that_is_cut_during_a_call_changes_nothing(app: ServedApp) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(call: Call) -> Outcome | None:
+        begun.set()
+        await go.wait()
+        return Finished(id=call.id, text="made\n", exit_code=0)
+
+    async with joined(await paired(app, answer=slow)) as node:
+        run = await begin(app)
+        await begun.wait()
+        await node.cut()
+        go.set()
+        await node.join()
+        assert (await outcome(app, run))["status"] == "completed"
+        assert len(node.calls) == 1
+        assert node.asked == [node.calls[0].id]
+
+
+async def test_a_node_whose_process_ended_during_a_call_leaves_it_in_doubt(app: ServedApp) -> None:
+    begun = asyncio.Event()
+
+    async def never(call: Call) -> Outcome | None:
+        begun.set()
+        return None
+
+    async with joined(await paired(app, answer=never)) as node:
+        run = await begin(app)
+        await begun.wait()
+        await node.cut()
+        node.interrupted.add(node.calls[0].id)
+        await node.join()
+        wait = (await outcome(app, run))["waits"][0]
+        assert wait["kind"] == "in_doubt"
+        assert "process of node 'shop' ended while it was under way" in wait["prompt"]
+        assert "command run on node shop" in wait["prompt"]
+
+
+async def test_a_node_that_does_not_come_back_in_time_leaves_the_call_in_doubt_unless_it_may_be_repeated(
+    app: ServedApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cuebook.performers.nodes.performer._TO_END", 0.1)
+    begun = asyncio.Event()
+
+    async def never(call: Call) -> Outcome | None:
+        begun.set()
+        return None
+
+    async with joined(await paired(app, answer=never)) as node:
+        run = await begin(app, more="timeout_ms: 1000")
+        await begun.wait()
+        await node.cut()
+        wait = (await outcome(app, run))["waits"][0]
+        assert wait["kind"] == "in_doubt"
+        assert "was cut off and did not come back" in wait["prompt"]
+        begun.clear()
+        await node.join()
+        again = await begin(app, more="timeout_ms: 1000\n    idempotent: true")
+        await begun.wait()
+        failed = await outcome(app, again)
+        assert failed["status"] == "failed"
+        assert failed["error"]["code"] == "timeout"
+        assert node.stopped == [node.calls[-1].id]
+
+
+async def test_what_a_node_does_not_offer_or_refuses_is_not_done(app: ServedApp) -> None:
+    async def refusing(call: Call) -> Outcome | None:
+        return Refused(id=call.id, code="not_allowed", message="'make test' is not allowed here.", fix="Allow it.")
+
+    async with joined(await paired(app, answer=refusing)) as node:
+        codes: dict[str, tuple[str, str]] = {}
+        for command in ("door open", "command jump", "command run", "command run argv:='[\"make\"]'"):
+            text = ONE.replace('command run argv:=\'["make","test"]\'', command)
+            failed = await outcome(app, await begin(app, text))
+            codes[command] = (failed["error"]["code"], failed["error"]["message"])
+        assert [code for code, _ in codes.values()] == ["not_offered", "not_offered", "bad_arguments", "not_allowed"]
+        assert "Node 'shop' does not offer 'door'" in codes["door open"][1]
+        assert len(node.calls) == 1
+
+
+async def test_the_only_node_that_offers_it_is_used_and_of_several_one_must_be_named(app: ServedApp) -> None:
+    text = ONE.replace("    node: shop\n", "")
+    async with joined(await paired(app)) as node:
+        assert (await outcome(app, await begin(app, text)))["status"] == "completed"
+        async with joined(await paired(app, "barn")):
+            failed = await outcome(app, await begin(app, text))
+            assert failed["error"]["code"] == "node_ambiguous"
+            assert "barn, shop" in failed["error"]["message"]
+        assert len(node.calls) == 1
