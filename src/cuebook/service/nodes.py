@@ -17,8 +17,9 @@ import msgspec
 from cuebook.gate.roles import Principal
 from cuebook.kernel.errors import BadInput, NotFound, Refused
 from cuebook.kernel.ports import Store
+from cuebook.kernel.run import RunRow
 from cuebook.performers.nodes.protocol import NAME, digest
-from cuebook.performers.nodes.records import PAIRING, PRESENCE, Paired, Pairing, Presence, paired_nodes
+from cuebook.performers.nodes.records import PAIRING, PRESENCE, Paired, Pairing, Presence, names_of, paired_nodes
 
 log = logging.getLogger("cuebook")
 
@@ -74,6 +75,24 @@ class Candidate(msgspec.Struct, frozen=True):
     token: str = ""
     """The digest of the pairing token that it presented; empty if it presented its key."""
     key: str = ""
+
+
+def node_object(node: Node) -> dict[str, Any]:
+    """A node as JSON, without digests."""
+    pairing, presence = node.paired.pairing, node.paired.presence
+    return {
+        "name": node.name,
+        "state": node.state,
+        "connected": node.connected,
+        "created": pairing.created,
+        "by": pairing.by,
+        "paired": pairing.paired or None,
+        "seen": presence.seen or None,
+        "host": presence.host,
+        "system": presence.system,
+        "release": presence.release,
+        "capabilities": msgspec.to_builtins(presence.capabilities),
+    }
 
 
 class Nodes:
@@ -141,6 +160,12 @@ class Nodes:
         if found is None:
             raise NotFound(f"There is no node '{name}'.", fix=_LIST)
         return self._node(found)
+
+    async def serve(self, row: RunRow) -> bool:
+        """Whether all that a run waits for is connected to some process, which then continues it."""
+        known = [self._node(one) for one in (await paired_nodes(self._store, row.tenant)).values()]
+        here = {name for one in known if one.connected for name in names_of(one.paired, row.tenant)}
+        return bool(row.needs) and here.issuperset(row.needs)
 
     # --- for connections ---
 

@@ -195,7 +195,7 @@ class Scripts:
         arguments = json.dumps(effect.arguments, ensure_ascii=False) if effect.arguments else ""
         where = f" on {effect.node}" if effect.node else ""
         self.ran.append(Done(step, f"node {effect.capability} {effect.action}{where} {arguments}".rstrip()))
-        if step in self._real:
+        if self._is_real(step):
             return not_allowed(step)
         said = self._next(RunCommand, step)
         return unsaid(step, "commands") if said is None else said.outcome

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 
@@ -16,10 +16,12 @@ from cuebook.kernel.errors import BadInput, CuebookError, NotFound
 from cuebook.performers.files.neighbours import reader
 from cuebook.performers.files.paths import name_inside
 from cuebook.performers.models.providers import UnknownModel
+from cuebook.performers.nodes.records import PAIRING
 from cuebook.performers.skills import files
 from cuebook.performers.skills.settings import SETTINGS
 from cuebook.service.playbooks.child_files import find_playbook
 from cuebook.service.start import requirement
+from cuebook.wiring.stores import inspect_store
 from cuebook.wiring.wiring import Wiring
 
 
@@ -28,9 +30,9 @@ class MachineSurroundings(Surroundings):
 
     has_files = True
 
-    def __init__(self, name: str, nodes: Callable[[], frozenset[str] | None] | None = None) -> None:
-        """`name` is the path of the playbook's file. `nodes` reads the names of the paired nodes from the store."""
-        self._nodes = nodes
+    def __init__(self, name: str, *, reads_store: bool = False) -> None:
+        """`name` is the path of the playbook's file. `reads_store` is for this machine's own user, who sees its nodes."""
+        self._reads_store = reads_store
         self._folder = Path(name).parent
         self._roots = [self._folder, Path()]
         self._read = reader(name)
@@ -87,7 +89,16 @@ class MachineSurroundings(Surroundings):
             return None  # every other command reports a broken configuration
 
     def nodes(self) -> frozenset[str] | None:
-        return None if self._nodes is None else self._nodes()
+        wiring = self._wiring if self._reads_store else None
+        if wiring is None or not wiring.has_store():
+            return None
+        try:
+            store = inspect_store(wiring.config, wiring.factory.vault.resolve)
+        except CuebookError:
+            return None
+        with closing(store):
+            known = store.exists and store.version is not None and not store.problem
+            return frozenset(store.kept("local", PAIRING)) if known else None
 
     def postconditions(self) -> str:
         return requirement(load_policy(config_folder(os.environ), Path.cwd(), lambda path, digest: False))

@@ -5,10 +5,12 @@ These are two records, so that a server which notes that a node is still there c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import msgspec
 
+from cuebook.kernel.capabilities import any_node, node, of_tenant
 from cuebook.performers.nodes.protocol import Offered
 
 PAIRING, PRESENCE = "node", "node_seen"
@@ -55,6 +57,13 @@ class Paired(msgspec.Struct, frozen=True):
 
     def offers(self, capability: str) -> bool:
         return any(one.name == capability for one in self.presence.capabilities)
+
+
+def names_of(paired: Paired, tenant: str) -> Iterator[str]:
+    """What runs of a tenant may need of a connected node, by name."""
+    yield of_tenant(node(paired.name), tenant)
+    for one in paired.presence.capabilities:
+        yield of_tenant(any_node(one.name), tenant)
 
 
 class Kept(Protocol):

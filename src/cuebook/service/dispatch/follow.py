@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from cuebook.kernel.capabilities import lasting, named
+from cuebook.kernel.engine.waits import NEEDS
 from cuebook.kernel.events import ENDED, WAITING
 from cuebook.kernel.run import RunRow
 
@@ -42,6 +43,20 @@ async def rested(service: Service, run: str) -> RunRow | None:
     # A worker may have claimed and released it in between.
     again = await service.row(run)
     return again if again.epoch == row.epoch else None
+
+
+async def follow_server(service: Service, run: str) -> RunRow:
+    """Follows a run that waits for a node, as long as the node is connected to some process, until it waits for something
+    else or has ended."""
+    while True:
+        row = await service.row(run)
+        if await service.is_driven(run):
+            row = await service.follow(run)
+        if row.status in ENDED or row.status not in WAITING or row.reason != NEEDS:
+            return row
+        if not await service.nodes.serve(row):
+            return row
+        await asyncio.sleep(_EVERY)
 
 
 async def waits_for(service: Service, run: str) -> str:

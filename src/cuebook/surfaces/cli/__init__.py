@@ -47,6 +47,7 @@ COMMANDS = {
     "mcp": ("commands.mcp", "Serve Cuebook to an assistant, as an MCP server."),
     "policy": ("commands.policy", "Test, show and change what playbooks may do."),
     "secrets": ("commands.secrets", "Manage the names of secrets that playbooks may use."),
+    "nodes": ("commands.nodes", "Manage the machines that may perform steps."),
     "state": ("commands.state", "Look at the values that playbooks keep between runs, and clear them."),
     "users": ("commands.users", "Manage users and their roles."),
     "store": ("commands.store", "Copy runs from one store to another."),
@@ -65,7 +66,7 @@ GROUPS = {
     "Write": (("new", "validate", "explain"), ("convert", "graph", "test")),
     "Run": (("run", "resume", "answer"), ("cancel", "decide", "restart", "retry", "runtime")),
     "Inspect": (("runs", "show"), ("audit", "diff", "events", "files", "inbox", "replay")),
-    "Operate": (("serve",), ("mcp", "policy", "secrets", "state", "store", "users", "worker")),
+    "Operate": (("serve",), ("mcp", "nodes", "policy", "secrets", "state", "store", "users", "worker")),
     "Set up": (("models",), ("completion", "doctor", "keys")),
 }
 """The groups in `--help`: the most used commands, shown with their descriptions, and the others, shown by name only."""

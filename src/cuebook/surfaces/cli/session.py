@@ -12,6 +12,7 @@ from typing import Any
 
 from cuebook.dialects import registry
 from cuebook.dialects.playbook import Playbook
+from cuebook.kernel.engine.waits import NEEDS
 from cuebook.kernel.errors import BadInput, CuebookError, NotFound, Refused, StoreError, WaitExpired
 from cuebook.kernel.events import ENDED, WAITING
 from cuebook.kernel.journal import Entry
@@ -260,8 +261,14 @@ class Watcher:
             if service.is_dispatched(row):
                 return await self._dispatched()
             if not await service.is_driven(run):
-                return await service.drive(run, self._waits)
-            row = await self._follower.follow(service.follow(run))
+                row = await service.drive(run, self._waits)
+                if row.reason != NEEDS or row.status not in WAITING or not await service.nodes.serve(row):
+                    return row
+                from cuebook.service.dispatch.follow import follow_server
+
+                row = await self._follower.follow(follow_server(service, run))
+            else:
+                row = await self._follower.follow(service.follow(run))
             if not await service.is_due(run):
                 return row
 

@@ -22,7 +22,7 @@ from cuebook.service.readiness import Readiness
 from cuebook.service.service import Service
 from cuebook.surfaces.mcp.http import Mounted
 from cuebook.surfaces.web import problems
-from cuebook.surfaces.web.api import files, runs, triggers
+from cuebook.surfaces.web.api import files, nodes, runs, triggers
 from cuebook.surfaces.web.api import library as catalog
 from cuebook.surfaces.web.auth.guard import ANONYMOUS, EndpointGuard, Guard, Hosts, waiting_for
 from cuebook.surfaces.web.auth.sessions import Sessions, bearer_of
@@ -45,6 +45,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/waits/{id}", "GET", pages.wait, "viewer", "page"),
     Endpoint("/settings/connections", "GET", pages.connections, "viewer", "page"),
     Endpoint("/settings/overrides", "GET", pages.overrides, "viewer", "page"),
+    Endpoint("/settings/nodes", "GET", pages.nodes, "viewer", "page"),
     Endpoint("/sign-in", "GET", pages.sign_in, "anyone", "page"),
     Endpoint("/sign-in", "POST", pages.take_token, "anyone", "form"),
     Endpoint("/sign-out", "POST", pages.sign_out, "anyone", "form"),
@@ -81,6 +82,11 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/api/waits/{id}/decide", "POST", runs.decide_wait, "approver", "json"),
     Endpoint("/api/overrides", "GET", runs.overrides, "viewer", "json"),
     Endpoint("/api/overrides/{id}", "DELETE", runs.revoke_override, "approver", "json"),
+    Endpoint("/api/nodes", "GET", nodes.nodes, "viewer", "json"),
+    Endpoint("/api/nodes", "POST", nodes.add, "admin", "json"),
+    Endpoint("/api/nodes/{name}", "DELETE", nodes.revoke, "admin", "json"),
+    Endpoint("/api/nodes/{name}/rename", "POST", nodes.rename, "admin", "json"),
+    Endpoint("/api/nodes/{name}/token", "POST", nodes.renew, "admin", "json"),
     Endpoint("/api/connections", "GET", catalog.connections, "viewer", "json"),
     Endpoint("/api/connections/{provider}/key", "PUT", catalog.set_key, "admin", "json"),
     Endpoint("/api/connections/{provider}/key", "DELETE", catalog.remove_key, "admin", "json"),

@@ -167,7 +167,7 @@ def _is_playbook(file: Path) -> bool:
 
 def _findings(path: str) -> list[Finding]:
     try:
-        return registry.check(read_playbook(path), _name(path), MachineSurroundings(_name(path)))
+        return registry.check(read_playbook(path), _name(path), MachineSurroundings(_name(path), reads_store=True))
     except NotText as error:
         return [Finding("not_text", "error", _NOT_TEXT, error.line, 1, error.fix)]
 

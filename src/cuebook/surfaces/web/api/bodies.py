@@ -113,6 +113,10 @@ class Decide(_Body, frozen=True):
     settings: Values = {}
 
 
+class NodeName(_Body, frozen=True):
+    name: Annotated[str, Meta(min_length=1, max_length=64, pattern="^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+
+
 class NewKey(_Body, frozen=True):
     key: Annotated[str, Meta(min_length=1, max_length=1000)]
 

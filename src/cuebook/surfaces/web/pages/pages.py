@@ -285,6 +285,10 @@ async def connections(request: Request, site: Site, who: Principal) -> Response:
     return await _page(request, site, who, "connections.html", **await asyncio.to_thread(catalog.connected, site))
 
 
+async def nodes(request: Request, site: Site, who: Principal) -> Response:
+    return await _page(request, site, who, "nodes.html", nodes=await site.service.nodes.list(who))
+
+
 async def overrides(request: Request, site: Site, who: Principal) -> Response:
     """What is allowed in advance in all runs, the newest first."""
     found = list(reversed(await site.service.overrides(who)))
