@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from tests.support.command_line import CommandLine
     from tests.support.model_server import ModelServer
     from tests.support.runtime import RuntimeHarness
+
+
+def pytest_collection_finish() -> None:
+    """Keeps the garbage collector away from modules and thousands of tests, which all live as long as the process."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

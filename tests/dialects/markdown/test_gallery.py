@@ -15,6 +15,7 @@ import cuebook
 from cuebook.performers.models.weights import find_weights
 from tests.dialects.markdown.parse.test_vectors import DATA, GALLERY, beside, name_of
 from tests.support.command_line import CommandLine
+from tests.support.sampling import some
 
 SERVER = Path(__file__).with_name("analytics_server.py")
 WEIGHTS = find_weights()
@@ -97,7 +98,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.embedded
 @pytest.mark.skipif(WEIGHTS is None, reason="the weights of the embedded model are not installed")
-@pytest.mark.parametrize("path", GALLERY, ids=name_of)
+@pytest.mark.parametrize("path", some(GALLERY, 5), ids=name_of)
 @pytest.mark.usefixtures("home")
 def test_a_playbook_of_the_gallery_runs_to_its_end(path: Path) -> None:
     name = name_of(path)

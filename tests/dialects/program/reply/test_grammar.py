@@ -19,7 +19,7 @@ from cuebook.testing import ScriptedModel
 from cuebook.wiring.keys import Keys
 from tests.dialects.program.harness import Played, ProgramHarness
 from tests.dialects.program.machine.test_machine import program
-from tests.support.sampling import THOROUGH, many
+from tests.support.sampling import THOROUGH
 
 LISTING = Listing.of_rows(
     "Main",
@@ -117,26 +117,28 @@ def test_whether_a_line_needs_a_model(code: str, text: str, needed: bool) -> Non
     assert needs_model(ListingLine("01", code, text)) is needed  # type: ignore[arg-type]
 
 
-@pytest.mark.embedded
-@pytest.mark.skipif(find_weights() is None, reason="the weights of the embedded model are not installed")
-@pytest.mark.timeout(300)
-async def test_the_embedded_model_breaks_no_rule() -> None:
-    more = "- 05:CND If the user sounds happy\n  - 05.01:EXE Write a $praise:str\n- 06:QUE Say(user, Tell $x)\n- 07:YLD for exit"
-    text = program(
-        "- 01:QUE Say(user, Ask for $n:int)\n- 02:YLD for user\n- 03:QUE $x:int = Twice(n=$n)\n- 04:YLD for call\n"
-        + (more if THOROUGH else "- 05:YLD for exit"),
-        "## Twice($n:int) -> int\n### Steps\n- 01:RET $n * 2\n",
-        returns="None",
-    )
-    harness, unasked = ProgramHarness(), ScriptedModel([])
-    service = harness.service(unasked)
-    service._engine.performers = {**service._engine.performers, AskModel: ModelPerformer(Providers(Keys()))}
-    row = await service.start(Playbook.from_text(text, "p.pbasm"), {}, Settings(model=DEFAULT, max_tokens=400))
-    assert (await service.drive(row.id)).status == "awaiting_input"
-    [wait] = await harness.store.waits(run=row.id)
-    await service.answer(wait.id, "7")
-    assert (await service.drive(row.id)).status == "completed"
-    played = Played(row, [entry async for entry in service.entries(row.id)], unasked)
-    assert played.seen.verdicts == []
-    assert played.variables()["x"] == 2 * played.variables()["n"]
-    assert len(played.messages) == many(1, 2)
+if THOROUGH:  # it reads long prompts; examples/bill shows the same of a shorter program in the suite
+
+    @pytest.mark.embedded
+    @pytest.mark.skipif(find_weights() is None, reason="the weights of the embedded model are not installed")
+    @pytest.mark.timeout(300)
+    async def test_the_embedded_model_breaks_no_rule() -> None:
+        more = "- 05:CND If the user sounds happy\n  - 05.01:EXE Write a $praise:str\n- 06:QUE Say(user, Tell $x)\n- 07:YLD for exit"
+        text = program(
+            "- 01:QUE Say(user, Ask for $n:int)\n- 02:YLD for user\n- 03:QUE $x:int = Twice(n=$n)\n- 04:YLD for call\n"
+            + more,
+            "## Twice($n:int) -> int\n### Steps\n- 01:RET $n * 2\n",
+            returns="None",
+        )
+        harness, unasked = ProgramHarness(), ScriptedModel([])
+        service = harness.service(unasked)
+        service._engine.performers = {**service._engine.performers, AskModel: ModelPerformer(Providers(Keys()))}
+        row = await service.start(Playbook.from_text(text, "p.pbasm"), {}, Settings(model=DEFAULT, max_tokens=400))
+        assert (await service.drive(row.id)).status == "awaiting_input"
+        [wait] = await harness.store.waits(run=row.id)
+        await service.answer(wait.id, "7")
+        assert (await service.drive(row.id)).status == "completed"
+        played = Played(row, [entry async for entry in service.entries(row.id)], unasked)
+        assert played.seen.verdicts == []
+        assert played.variables()["x"] == 2 * played.variables()["n"]
+        assert len(played.messages) == 2

@@ -11,6 +11,7 @@ import pytest
 from tests.support.command_line import CommandLine
 from tests.support.model_server import ModelServer
 from tests.support.pseudo_terminal import CTRL_C, CTRL_D, TerminalSession
+from tests.support.sampling import many
 
 LETTER = """\
 # Letter
@@ -305,7 +306,7 @@ PASTE, PASTED = "\x1b[200~", "\x1b[201~"
 
 def test_a_long_answer_is_kept_whole(cli: CommandLine) -> None:
     cli.write("one.md", ONE)
-    text = "0123456789" * 2_000
+    text = "0123456789" * many(500, 2_000)  # a line of a terminal in its usual mode ends after 4,095 bytes
     with TerminalSession(cli, "run", "one.md") as terminal:
         terminal.until("Your answer")
         terminal.type(f"{text}\n")

@@ -139,7 +139,7 @@ async def test_a_stream_cut_at_any_event_continues_exactly_there(web: ServedApp,
     assert {"markdown": "elicitation", "graph": "approval", "pipeline": "approval"}[dialect] in {e.event for e in live}
     assert len({event.id for event in live}) == len(live)
     whole = Reader(live).seen
-    for number, event in some(list(enumerate(live)), 60):
+    for number, event in some(list(enumerate(live)), 20):
         rest = await web.all_events(run, event.id)
         assert Reader(live[: number + 1] + rest).seen == whole, event
     assert Reader(await web.all_events(run)).seen == whole

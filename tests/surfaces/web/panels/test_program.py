@@ -113,7 +113,7 @@ async def test_a_conversation_cut_at_any_event_continues_exactly_there(web: Serv
     assert {"elicitation", "variable-update", "status"} <= {event.event for event in live}
     assert all(event.data.keys() == {"step", "content"} for event in live if event.event == "step-content")
     whole, last = Reader(live).seen, (await screen(web, run)).main
-    for number, event in some(list(enumerate(live)), 25):
+    for number, event in some(list(enumerate(live)), 10):
         rest = await web.all_events(run, event.id)
         assert Reader(live[: number + 1] + rest).seen == whole, event
         assert LivePage(first.html, live[: number + 1] + rest).main == last, event
