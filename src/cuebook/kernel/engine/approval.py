@@ -10,8 +10,6 @@ from collections.abc import Awaitable
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from cuebook.kernel.capabilities import comes_and_goes
 from cuebook.kernel.effects import Acting, AskApproval, Effect
 from cuebook.kernel.errors import CuebookError, Elsewhere, StoreError, with_fix
