@@ -101,6 +101,8 @@ class Call(msgspec.Struct, frozen=True):
     """For limits that hold across all processes on one store."""
     output: Callable[[bytes], None] | None = None
     """Receives the output of a command as it arrives, unmasked and in full."""
+    errors: Callable[[bytes], None] | None = None
+    """Receives its error output instead of `output`, for a caller that tells them apart."""
     files: RunFiles = NoFiles()
     """The files of the run."""
     step: str = ""

@@ -74,12 +74,12 @@ def named_by(argv: Sequence[str], stdin: str, cwd: str, workspace: str) -> Named
     words.command(argv)
     if stdin and any(basename(word) in SHELLS for word in argv):
         words.script(stdin, shell=True)
-    elif stdin and _reads_code(argv):
+    elif stdin and reads_code(argv):
         words.unbound[_CODE_READ] = None
     return _Search(words, cwd, workspace).named()
 
 
-def _reads_code(argv: Sequence[str]) -> bool:
+def reads_code(argv: Sequence[str]) -> bool:
     """Whether its program, or one that it starts, executes its input."""
     if not argv or basename(argv[0]) in FILTERS:
         return False

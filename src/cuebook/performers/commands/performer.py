@@ -261,7 +261,7 @@ class CommandPerformer:
         except CuebookError as error:
             return Failed.of(error)
         stdin = secrets.get("stdin", effect.stdin).encode()
-        running = Running(process, stdin, call.limits.output, ends=effect.ends, sink=call.output)
+        running = Running(process, stdin, call.limits.output, ends=effect.ends, sink=call.output, errors=call.errors)
         try:
             return await outcome_of(running, call, started, self._sandbox.name, own_time=effect.timeout is not None)
         except asyncio.CancelledError:

@@ -165,13 +165,15 @@ class Running:
         *,
         ends: bool = False,
         sink: Callable[[bytes], None] | None = None,
+        errors: Callable[[bytes], None] | None = None,
     ) -> None:
-        """With `ends`, the end of long output is kept as well as its beginning. `sink` receives all output as it arrives."""
+        """With `ends`, the end of long output is kept as well as its beginning. `sink` receives all output as it arrives,
+        and `errors` the error output, if given."""
         self.process = process
         self._input = Feeding(process.stdin, stdin)
         self.stdout: Keeping = KeepingEnds(process.stdout, most) if ends else Keeping(process.stdout, most)
         self.stderr = KeepingLast(process.stderr, most)
-        self.stdout.sink = self.stderr.sink = sink
+        self.stdout.sink, self.stderr.sink = sink, errors or sink
         self._ending: asyncio.Future[int] | None = None
 
     def tail(self) -> str:
