@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import threading
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from typing import Protocol
 
 import click
@@ -22,11 +21,11 @@ from cuebook.service.worker import Worker
 from cuebook.surfaces import display
 from cuebook.surfaces.cli import options, session
 from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.stop_requests import StopRequests
 from cuebook.surfaces.cli.terminal.output import complain
 from cuebook.surfaces.health import address_of, serve_health
 from cuebook.wiring.wiring import Wiring
 
-_STOPPING = ("SIGTERM", "SIGINT", "SIGHUP")
 _PARTING = 8.0
 """Seconds to release the runs and to close everything."""
 
@@ -155,7 +154,7 @@ def _worker(wiring: Wiring, service: Service, drives: _Drives) -> _Draining:
 async def _work(wiring: Wiring, service: Service, readiness: Readiness) -> int:
     drives = _Drives()
     config, worker = wiring.config, _worker(wiring, service, drives)
-    stops = _Stops()
+    stops = StopRequests()
     service.observe(drives.see)
     await worker.open()
     readiness.start()
@@ -196,27 +195,3 @@ def _exit_after(seconds: float) -> None:
     timer = threading.Timer(seconds, leave)
     timer.daemon = True
     timer.start()
-
-
-class _Stops:
-    """Counts the requests to stop."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._changed = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for name in _STOPPING:
-            number = getattr(signal, name, None)
-            if number is not None:
-                with suppress(ValueError, RuntimeError, NotImplementedError):  # not in every thread and on every system
-                    loop.add_signal_handler(number, self._stop)
-
-    def _stop(self) -> None:
-        self._count += 1
-        self._changed.set()
-
-    async def requested(self, times: int) -> None:
-        """Returns when a stop was requested this many times."""
-        while self._count < times:
-            self._changed.clear()
-            await self._changed.wait()
