@@ -44,6 +44,7 @@ COMMANDS = {
     "replay": ("commands.show", "Replay a run from its journal without performing anything."),
     "serve": ("commands.serve", "Serve the web app and its API."),
     "worker": ("commands.worker", "Drive the runs of a store that several machines share."),
+    "node": ("commands.node", "Offer what this machine can do to a server."),
     "mcp": ("commands.mcp", "Serve Cuebook to an assistant, as an MCP server."),
     "policy": ("commands.policy", "Test, show and change what playbooks may do."),
     "secrets": ("commands.secrets", "Manage the names of secrets that playbooks may use."),
@@ -66,7 +67,7 @@ GROUPS = {
     "Write": (("new", "validate", "explain"), ("convert", "graph", "test")),
     "Run": (("run", "resume", "answer"), ("cancel", "decide", "restart", "retry", "runtime")),
     "Inspect": (("runs", "show"), ("audit", "diff", "events", "files", "inbox", "replay")),
-    "Operate": (("serve",), ("mcp", "nodes", "policy", "secrets", "state", "store", "users", "worker")),
+    "Operate": (("serve",), ("mcp", "node", "nodes", "policy", "secrets", "state", "store", "users", "worker")),
     "Set up": (("models",), ("completion", "doctor", "keys")),
 }
 """The groups in `--help`: the most used commands, shown with their descriptions, and the others, shown by name only."""
