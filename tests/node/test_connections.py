@@ -181,7 +181,14 @@ async def test_a_welcome_that_never_comes_or_another_first_message_is_no_connect
     one = started(allow=ALLOW)
     await server.peer()
     assert "not a message" in one.lines[0]
-    assert Welcome(node="laptop").server == ""
+
+
+async def test_a_new_name_is_shown(server: ScriptedServer, started: Start) -> None:
+    one = started(allow=ALLOW)
+    peer = await server.peer()
+    await peer.send(Welcome(node="tower"))
+    while not any("called tower" in line for line in one.lines):
+        await asyncio.sleep(0.01)
 
 
 async def test_two_processes_are_not_the_same_node(server: ScriptedServer, started: Start) -> None:

@@ -101,7 +101,7 @@ class Node:
 
     async def _converse(self, token: str) -> None:
         offered = [one.offered for one in self._capabilities.values()]
-        async with connected(self._settings.server, self._identity, token, offered) as connection:
+        async with connected(self._settings.server, self._identity, token, offered, self._say) as connection:
             self._since = time.monotonic()
             names = ", ".join(f"{one.name} ({', '.join(action.name for action in one.actions)})" for one in offered)
             self._say(f"node {connection.node} is connected to {self._settings.server.origin} and offers {names}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -79,8 +79,9 @@ class WrongServer(BadInput):
 class Connection:
     """An open connection after its `Welcome`."""
 
-    def __init__(self, socket: ClientConnection, welcome: Welcome) -> None:
+    def __init__(self, socket: ClientConnection, welcome: Welcome, say: Callable[[str], None]) -> None:
         self._socket = socket
+        self._say = say
         self.node = welcome.node
 
     async def send(self, message: Message) -> bool:
@@ -97,13 +98,15 @@ class Connection:
         """What the server asks for. Raises `Lost` or `Ended` when there is no more."""
         while True:
             message = await _received(self._socket)
-            if not isinstance(message, Welcome):
+            if isinstance(message, Welcome):
+                self._say(f"this node is called {message.node} now.")
+            else:
                 yield message
 
 
 @asynccontextmanager
 async def connected(
-    server: Url, identity: Identity, token: str, offered: Iterable[Offered]
+    server: Url, identity: Identity, token: str, offered: Iterable[Offered], say: Callable[[str], None]
 ) -> AsyncIterator[Connection]:
     """Opens a connection. With a token, it pairs this machine.
 
@@ -124,7 +127,7 @@ async def connected(
         first = await _received(socket)
         if not isinstance(first, Welcome):
             raise Lost("its first message was unexpected")
-        yield Connection(socket, first)
+        yield Connection(socket, first, say)
     finally:
         await socket.close(1001)
 
