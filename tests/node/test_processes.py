@@ -103,7 +103,7 @@ async def test_a_stopped_node_ends_its_requests_says_which_and_records_it(
     pid = await pid_in(tmp_path / "work/pid")
     first.send_signal(signal.SIGINT)
     refused = await peer.receive(Refused)
-    assert (refused.code, refused.began) == ("node_stopped", True)
+    assert (refused.code, refused.began) == ("cancelled", True)
     said = await ended(first)
     assert first.returncode == 0
     assert "cuebook: ended what was under way: command run." in said

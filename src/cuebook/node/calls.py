@@ -63,7 +63,7 @@ class _Request:
         self.over = False
         """Whether its outcome is certain, so that nothing can be ended any more."""
         self.ending = ""
-        """Why it was ended from outside: `cancelled` or `node_stopped`."""
+        """How it was ended from outside, if it was: a key of `_ENDINGS`."""
         self.kept: dict[Stream, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         """Its output, in case that it is ended."""
         self.task: asyncio.Task[None] | None = None
@@ -88,9 +88,10 @@ class _Request:
         }
 
 
+_STOPPED, _NODE_STOPPED = "stopped", "node_stopped"
 _ENDINGS = {
-    "cancelled": "It was stopped while it was under way.",
-    "node_stopped": "The node was shut down while it was under way.",
+    _STOPPED: "It was stopped while it was under way.",
+    _NODE_STOPPED: "The node was shut down while it was under way.",
 }
 
 
@@ -137,7 +138,7 @@ class Calls:
     async def close(self) -> None:
         """Ends everything, and records and sends what can still be said of it."""
         self._closing = True
-        tasks = [self._end(request, "node_stopped") for request in list(self._requests.values())]
+        tasks = [self._end(request, _NODE_STOPPED) for request in list(self._requests.values())]
         if tasks:
             await asyncio.wait(tasks, timeout=_ENDING)
 
@@ -174,7 +175,7 @@ class Calls:
         if request is None:
             await self._answer(id)
         else:
-            self._end(request, "cancelled")
+            self._end(request, _STOPPED)
 
     def _end(self, request: _Request, why: str) -> asyncio.Task[None]:
         assert request.task is not None
@@ -226,8 +227,8 @@ class Calls:
             await self._send(Began(id=call.id))
             return await self._finished(action, request, live)
         except asyncio.CancelledError:
-            why = request.ending or "node_stopped"
-            return _sized(Refused(id=call.id, code=why, message=_ENDINGS[why], began=True, **request.output()))
+            why = request.ending or _NODE_STOPPED
+            return _sized(Refused(id=call.id, code="cancelled", message=_ENDINGS[why], began=True, **request.output()))
 
     async def _finished(self, action: Action, request: _Request, live: LiveOutput) -> Outcome:
         call = request.call
@@ -325,7 +326,10 @@ def _sized(outcome: Outcome) -> Outcome:
 
 
 def _not_begun(request: _Request) -> Refused:
-    return Refused(id=request.call.id, code=request.ending or "node_stopped", message="It was stopped before it began.")
+    message = (
+        "The node was shut down before it began." if request.ending != _STOPPED else "It was stopped before it began."
+    )
+    return Refused(id=request.call.id, code="cancelled", message=message)
 
 
 def _cut(text: str, most: int) -> tuple[str, bool]:

@@ -28,6 +28,7 @@ class Result(msgspec.Struct, frozen=True):
 
     text: str = ""
     value: Any = None
+    """If it is not None, it is the output of the step, instead of the text."""
     stderr: str = ""
     exit_code: int | None = None
     cut: bool = False

@@ -100,17 +100,16 @@ class _Files:
             data = await _allowed(lambda: read_inside(root.path, below, most))
         except TooLarge as error:
             raise TooLarge(error.message, fix="Allow the step more output, or read a smaller file.") from None
-        value: dict[str, Any] = {"path": str(root.path / below), "size": len(data)}
         if is_text(data) and b"\0" not in data:
-            return Result(data.decode(), value=value)
-        return Result(value={**value, "base64": base64.b64encode(data).decode()})
+            return Result(data.decode())
+        path = str(root.path / below)
+        return Result(value={"path": path, "size": len(data), "base64": base64.b64encode(data).decode()})
 
     async def list(self, arguments: dict[str, Any], work: Work) -> Result:
         root, below = self._place(arguments.get("path", "."))
         entries = await _allowed(lambda: _entries(root.path, below))
         shown = entries[:MOST_ENTRIES]
-        text = "".join(f"{one['name']}{'/' if one['kind'] == 'folder' else ''}\n" for one in shown)
-        return Result(text, value=shown, cut=len(entries) > len(shown))
+        return Result(value=shown, cut=len(entries) > len(shown))
 
     async def write(self, arguments: dict[str, Any], work: Work) -> Result:
         root, below = self._place(arguments["path"])
