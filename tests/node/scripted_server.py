@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -63,7 +64,8 @@ class Peer:
 class ScriptedServer:
     """Pairs and welcomes nodes like a real server, and leaves everything else to the test."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.tokens = {TOKEN}
         self.keys: set[str] = set()
         self.attempts: list[str] = []
@@ -78,7 +80,7 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}"
 
     async def peer(self) -> Peer:
         """The next connection."""
@@ -124,6 +126,7 @@ class ScriptedServer:
             self.port,
             subprotocols=[SUBPROTOCOL],  # type: ignore[list-item]
             process_request=self._checked,
+            ssl=self._tls,
             compression=None,
             max_size=2 * MAX_MESSAGE,
         )
@@ -142,8 +145,8 @@ def response(status: int, body: dict[str, str], **headers: str) -> Response:
 
 
 @asynccontextmanager
-async def scripted_server() -> AsyncIterator[ScriptedServer]:
-    server = ScriptedServer()
+async def scripted_server(tls: ssl.SSLContext | None = None) -> AsyncIterator[ScriptedServer]:
+    server = ScriptedServer(tls)
     await server.start()
     try:
         yield server

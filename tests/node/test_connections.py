@@ -16,7 +16,8 @@ from cuebook.node.identity import NodeBusy
 from cuebook.performers.nodes.protocol import CLOSE_CODES, Call, Closed, Goodbye, Hello, Welcome, digest, encode
 from cuebook.system.process import surely_gone
 from tests.node.conftest import Started
-from tests.node.scripted_server import TOKEN, ScriptedServer, response
+from tests.node.scripted_server import TOKEN, ScriptedServer, response, scripted_server
+from tests.support.http_servers import Authority
 
 Start = Callable[..., Started]
 ALLOW = ("true",)
@@ -167,6 +168,20 @@ async def test_what_is_not_a_server_for_nodes_is_recognised(started: Start) -> N
         url = f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}"
         error = await ending(started(url=url, allow=ALLOW))
     assert error.code == "wrong_server"
+
+
+async def test_a_certificate_is_checked(started: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = Authority(tmp_path)
+    async with scripted_server(authority.serving("127.0.0.1")) as server:
+        error = await ending(started(url=server.url, allow=ALLOW))
+        assert error.code == "wrong_server"
+        assert "certificate" in error.message
+        assert server.attempts == []
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        started(url=server.url.replace("127.0.0.1", "localhost"), data=tmp_path / "other", allow=ALLOW)
+        started(url=server.url, data=tmp_path / "third", allow=ALLOW)
+        await server.peer()
+        assert server.attempts == [TOKEN]  # the certificate is for the other name only
 
 
 async def test_a_welcome_that_never_comes_or_another_first_message_is_no_connection(

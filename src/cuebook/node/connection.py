@@ -147,7 +147,14 @@ async def _send_first(socket: ClientConnection, hello: Hello) -> None:
 
 async def _opened(server: Url, credential: str) -> ClientConnection:
     from websockets.asyncio.client import connect
-    from websockets.exceptions import InvalidHandshake, InvalidMessage, InvalidStatus, NegotiationError
+    from websockets.exceptions import (
+        InvalidHandshake,
+        InvalidMessage,
+        InvalidProxy,
+        InvalidStatus,
+        NegotiationError,
+        ProxyError,
+    )
 
     class Direct(connect):
         """Follows no redirects: the key is for this address alone."""
@@ -190,6 +197,10 @@ async def _opened(server: Url, credential: str) -> ClientConnection:
         if isinstance(error.__cause__, EOFError):
             raise Lost("it closed the connection") from None
         raise WrongServer(f"{server.origin} does not speak HTTP.", fix="Check the address of --connect.") from None
+    except ProxyError as error:
+        raise Lost(f"the proxy did not connect to it ({error})") from None
+    except InvalidProxy as error:
+        raise BadInput(f"The proxy of the environment cannot be used: {error}.", fix="Correct HTTPS_PROXY.") from None
     except NegotiationError:
         raise _other_version(server) from None
     except InvalidHandshake as error:
