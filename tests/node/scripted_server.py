@@ -94,10 +94,10 @@ class ScriptedServer:
         if answer is not None:
             return answer
         if request.path != PATH:
-            return response(404, {"code": "not_found", "message": "Not found.", "fix": ""})
+            return response(404, {"code": "not_found", "detail": "Not found.", "fix": ""})
         if credential not in self.tokens and digest(credential) not in self.keys:
             return response(
-                401, {"code": "unknown_key", "message": "This server knows no node with this key.", "fix": "Pair it."}
+                401, {"code": "unknown_key", "detail": "This server knows no node with this key.", "fix": "Pair it."}
             )
         return None
 

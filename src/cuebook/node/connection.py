@@ -49,6 +49,10 @@ _LATER = (408, 425, 429, 500, 502, 503, 504)
 """HTTP answers of a server, or of a proxy in front of it, that may be different later."""
 
 
+_UNPAIRED = ("paired_already", "revoked", "renewed")
+"""The reasons that are about the pairing."""
+
+
 class Lost(Exception):
     """The connection ended, or there is none now; the message says why. Another attempt makes sense."""
 
@@ -61,13 +65,12 @@ class NotPaired(Refused):
 
 
 class Ended(Refused):
-    """The server ended the pairing, or does not accept it."""
-
-    exit_code = 5
+    """The server ended the connection, or does not accept it, and another attempt would not help."""
 
     def __init__(self, code: str, message: str, fix: str = "") -> None:
         super().__init__(message, fix=fix)
         self.code = code  # type: ignore[misc]
+        self.exit_code = 5 if code in _UNPAIRED else 2  # type: ignore[misc]
 
 
 class WrongServer(BadInput):
@@ -210,7 +213,7 @@ async def _opened(server: Url, credential: str) -> ClientConnection:
 def _refusal(server: Url, status: int, body: bytes) -> Exception:
     """What an HTTP answer in place of a connection means."""
     said = _body(body)
-    message, fix = said.get("message", ""), said.get("fix", "")
+    message, fix = said.get("detail", ""), said.get("fix", "")
     if status == 401:
         return NotPaired(message or "The server does not know this node.", fix=fix)
     if status in _LATER:
@@ -226,13 +229,11 @@ def _refusal(server: Url, status: int, body: bytes) -> Exception:
 
 
 def _body(body: bytes) -> dict[str, str]:
-    """The fields of an error in JSON, at the top or under `error`; empty if it is something else."""
+    """The fields of an error's problem details; empty if it is something else."""
     try:
         found: Any = msgspec.json.decode(body[:_LARGEST_BODY])
     except (msgspec.DecodeError, RecursionError):
         return {}
-    inner = found.get("error") if isinstance(found, dict) else None
-    found = inner if isinstance(inner, dict) else found
     if not isinstance(found, dict):
         return {}
     return {name: _line(value) for name, value in found.items() if isinstance(value, str)}
