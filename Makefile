@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 heading = @printf '\n==> %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve pipeline program agent watch servers test tests test-bare check chaos real-agent fuzz bench lock build clean browser python environment dev
+.PHONY: help demo serve pipeline program agent watch node servers test tests test-bare check chaos real-agent fuzz bench lock build clean browser python environment dev
 
 help: ## Show this list
 	@echo 'Cuebook: make COMMAND [PYTHON=python3.12] [ARGS="..."]'
@@ -37,6 +37,9 @@ agent: environment ## Watch nodes that work on their own find a bug, fix it and 
 
 watch: dev browser ## Watch a page of a local shop in a browser, and order when the price falls and you agree (ARGS=approve)
 	@CUEBOOK=$(CURDIR)/$(BIN)/cuebook sh examples/watch/demo.sh $(ARGS)
+
+node: environment ## Run a command on a second machine after two of three people approved (ARGS=approve)
+	@CUEBOOK=$(CURDIR)/$(BIN)/cuebook sh examples/second-machine/demo.sh $(ARGS)
 
 servers: dev ## Start a Postgres and a Temporal server on loopback, to try several workers (docs/guides/scale.md)
 	@$(BIN)/python scripts/servers.py .servers
