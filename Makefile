@@ -46,7 +46,7 @@ servers: dev ## Start a Postgres and a Temporal server on loopback, to try sever
 
 test: check ## Run the checks below, then all tests (ARGS go to pytest)
 	$(heading) 'Tests (pytest)'
-	@$(BIN)/python -m pytest -n 3 $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 tests: test
 
@@ -57,7 +57,7 @@ OPTIONAL := tests/gate tests/performers tests/packaging tests/dialects/pipeline 
 
 test-bare: dev ## Run the tests that use optional programs (bubblewrap, chromium, curl, git), with those programs hidden
 	$(heading) 'Tests (pytest), optional programs hidden'
-	@$(BIN)/python scripts/bare.py $(CURDIR)/$(BIN)/python -m pytest -n 3 $(OPTIONAL) $(ARGS)
+	@$(BIN)/python scripts/bare.py $(CURDIR)/$(BIN)/python -m pytest -n 3 --dist worksteal $(OPTIONAL) $(ARGS)
 
 check: dev ## Check format, lint, types and import rules
 	$(heading) 'Format (ruff format)'
