@@ -338,6 +338,13 @@ class RunFinished(Event, frozen=True):
     seconds: float = 0.0
 
 
+class ContentsPurged(Event, frozen=True):
+    """The contents of all earlier records of this run were purged. Their digests stay, so the chain remains valid."""
+
+    by: str
+    reason: str = ""
+
+
 AnyEvent: TypeAlias = (
     Planned
     | StepStarted
@@ -362,6 +369,7 @@ AnyEvent: TypeAlias = (
     | Rewound
     | Suspended
     | RunFinished
+    | ContentsPurged
 )
 
 KINDS: dict[type, str] = {event: event.__name__ for event in get_args(AnyEvent)}

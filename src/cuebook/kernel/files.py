@@ -51,7 +51,7 @@ class RunFiles(Protocol):
         """Whether the whole file is in the store."""
 
     async def put(self, digest: str, size: int, pieces: AsyncIterator[bytes]) -> None:
-        """Stores a file, piece by piece. Storing it again changes nothing."""
+        """Stores a file, piece by piece. If it is there, it is only protected from being freed before it is named."""
 
     def read(self, digest: str) -> AsyncIterator[bytes]:
         """The pieces of a file. Raises `NotFound` if it was purged."""

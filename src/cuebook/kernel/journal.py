@@ -111,12 +111,18 @@ class Codec:
         self._spill: dict[str, str] = {}
         self._held: dict[str, str] = {}
         """Long texts that are read back before they are stored."""
+        self._stored: list[str] = []
         self._encode = msgspec.json.Encoder(enc_hook=self._hide).encode
         self._decode: Callable[[bytes], AnyEvent] = msgspec.json.Decoder(AnyEvent, dec_hook=self._show).decode
 
     def encode(self, event: AnyEvent, spill: dict[str, str]) -> bytes:
         self._spill = spill
         return self._encode(event)
+
+    def take_stored(self) -> list[str]:
+        """The texts that bodies encoded since the last call refer to without spilling them, because they are stored."""
+        found, self._stored = self._stored, []
+        return found
 
     def decode(self, body: bytes) -> AnyEvent:
         return self._decode(body)
@@ -128,6 +134,7 @@ class Codec:
             return self._decode(self.encode(event, self._held))
         finally:
             self._held = {}
+            self._stored = []
 
     def entry(self, record: Record) -> Entry:
         if record.body.startswith(PURGED):
@@ -149,6 +156,8 @@ class Codec:
         if value.loaded:
             str(value).encode()  # a store cannot encode half a surrogate pair
             self._spill[value.digest] = str(value)
+        else:
+            self._stored.append(value.digest)
         return {"digest": value.digest, "length": len(value)}
 
     def _show(self, wanted: type, value: Any) -> Any:
@@ -249,6 +258,16 @@ def purged(record: Record) -> Record:
     return msgspec.structs.replace(record, body=PURGED + sha256(record.body).digest())
 
 
+class Purge(msgspec.Struct, frozen=True):
+    """A purge of the contents of records, as the journal says."""
+
+    first: int
+    last: int
+    by: str
+    at: float
+    reason: str = ""
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """The result of `verify`."""
 
@@ -259,6 +278,8 @@ class Verdict(msgspec.Struct, frozen=True):
     problem: str = ""
     missing: tuple[str, ...] = ()
     """Digests of texts that records refer to but that were purged or removed. The chain is valid without them."""
+    purges: tuple[Purge, ...] = ()
+    """What was purged, when and by whom."""
 
 
 def verify(records: Iterable[Record]) -> Verdict:

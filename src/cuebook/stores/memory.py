@@ -13,15 +13,32 @@ import msgspec
 from cuebook.kernel.capabilities import Offer, lasting
 from cuebook.kernel.errors import Busy, NotFound, StoreError
 from cuebook.kernel.events import ENDED, UNDER_WAY, TextChunk, TextReset
-from cuebook.kernel.journal import GENESIS, ROOT, Record, plain, same_line
-from cuebook.kernel.ports import Batch, Claim, Fate, KeptRecord, News, Notice, RunCopy, Whole
+from cuebook.kernel.journal import GENESIS, PURGED, ROOT, Record, plain, purged, same_line
+from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.ports import (
+    Batch,
+    Claim,
+    Fate,
+    KeptRecord,
+    News,
+    Notice,
+    Removal,
+    RunCopy,
+    Space,
+    Swept,
+    Whole,
+)
 from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow, copy_row
 from cuebook.kernel.votes import counted
 from cuebook.stores.leases import Holder, Leases, new_slot
 from cuebook.stores.refusals import (
     ALIKE,
+    ERASED,
+    PURGED_RUN,
+    RECENT,
     attach_late,
     check_claim,
+    check_removable,
     check_signal,
     damaged,
     fenced,
@@ -47,6 +64,7 @@ class _Run:
         self.checkpoints: set[tuple[str, int]] = set()
         self.signals: list[Signal] = []
         self.files: set[str] = set()
+        self.texts: set[str] = set()
         self.news = False
 
 
@@ -58,6 +76,8 @@ class MemoryStore:
         self._waits: dict[str, WaitRow] = {}
         self._texts: dict[str, str] = {}
         self._files: dict[tuple[str, str], int] = {}
+        self._touched: dict[tuple[str, str], float] = {}
+        self._removals: dict[str, Removal] = {}
         self._pieces: dict[tuple[str, str, int], bytes] = {}
         self._playbooks: dict[str, str] = {}
         self._drivers: dict[str, Holder] = {}
@@ -450,11 +470,84 @@ class MemoryStore:
         held.signals, held.news = list(copy.signals), copy.has_news
         self._waits.update({wait.id: wait for wait in copy.waits})
 
+    # --- removing ---
+
+    async def remove(self, removals: Sequence[Removal], *, force: bool = False) -> None:
+        going = {one.run for one in removals}
+        for one in removals:
+            held = self._run(one.run)
+            forks = [name for name, run in self._runs.items() if run.row.parent == one.run and name not in going]
+            alive = bool(held.row.driver) and self.leases.holds(self._holder(held))
+            check_removable(one.run, held.row.status, alive, forks, force)
+        for one in removals:
+            held = self._runs.pop(one.run)
+            self._note_removal(one, held)
+
+    async def purge(self, batch: Batch, removal: Removal) -> None:
+        await self.release(batch, unless_news=False)
+        held = self._run(batch.run)
+        self._note_removal(removal, held)
+        held.records = [one if one.seq == batch.records[-1].seq else _emptied(one) for one in held.records]
+        error = held.row.error
+        held.row.error = None if error is None else Failed(error.code, ERASED)
+        held.row.reason, held.news, held.signals = PURGED_RUN, False, []
+        held.steps, held.texts, held.files = {}, set(), set()
+        held.checkpoints = set()
+
+    def _note_removal(self, removal: Removal, held: _Run) -> None:
+        head = held.records[-1].chain.hex() if held.records else ""
+        self._removals[removal.run] = msgspec.structs.replace(removal, records=len(held.records), head=head)
+        self._waits = {name: wait for name, wait in self._waits.items() if wait.run != removal.run}
+
+    async def sweep(self, now: float) -> Swept:
+        texts = {digest for run in self._runs.values() for digest in run.texts}
+        files = {(run.row.tenant, digest) for run in self._runs.values() for digest in run.files}
+        gone = [one for one in self._files if one not in files and self._touched.get(one, 0.0) < now - RECENT]
+        swept = Swept(texts=len(self._texts.keys() - texts), files=len(gone))
+        self._texts = {digest: text for digest, text in self._texts.items() if digest in texts}
+        for one in gone:
+            del self._files[one]
+        self._pieces = {key: data for key, data in self._pieces.items() if key[:2] not in gone}
+        used = {run.row.playbook for run in self._runs.values()}
+        self._playbooks = {digest: text for digest, text in self._playbooks.items() if digest in used}
+        return swept
+
+    async def removals(self, tenant: str, run: str = "", limit: int | None = 100) -> list[Removal]:
+        found = [one for one in self._removals.values() if one.tenant == tenant and run in ("", one.run)]
+        return sorted(found, key=lambda one: one.at, reverse=True)[:limit]
+
+    async def sizes(self, tenant: str) -> dict[str, int]:
+        runs = {name: run for name, run in self._runs.items() if run.row.tenant == tenant}
+        return {name: _size(run.records) + self._size_of_files(tenant, run.files) for name, run in runs.items()}
+
+    async def usage(self, tenant: str) -> list[Space]:
+        by_name: dict[str, list[_Run]] = {}
+        for run in self._runs.values():
+            if run.row.tenant == tenant:
+                by_name.setdefault(run.row.name, []).append(run)
+        found = []
+        for name, runs in sorted(by_name.items()):
+            records = [record for run in runs for record in run.records]
+            found.append(Space(name, "records", len(records), _size(records), len(runs)))
+            texts = {digest for run in runs for digest in run.texts if digest in self._texts}
+            files = {digest for run in runs for digest in run.files}
+            if texts:
+                found.append(Space(name, "texts", len(texts), sum(len(self._texts[one]) for one in texts)))
+            if files:
+                found.append(Space(name, "files", len(files), self._size_of_files(tenant, files)))
+        used = {run.row.playbook for runs in by_name.values() for run in runs}
+        found.append(Space("", "playbooks", len(used), sum(len(self._playbooks[one]) for one in used)))
+        return [*found, Space("", "free", 0, 0)]
+
+    def _size_of_files(self, tenant: str, digests: Collection[str]) -> int:
+        return sum(self._files.get((tenant, digest), 0) for digest in digests)
+
     async def put_piece(self, tenant: str, digest: str, number: int, data: bytes) -> None:
         self._pieces.setdefault((tenant, digest, number), data)
 
     async def put_file(self, tenant: str, digest: str, size: int) -> None:
         self._files.setdefault((tenant, digest), size)
+        self._touched[tenant, digest] = self.now()
 
     async def has_file(self, tenant: str, digest: str) -> bool:
         return (tenant, digest) in self._files
@@ -507,6 +600,7 @@ class MemoryStore:
         for step in batch.steps:
             held.steps[step.key] = copy_row(step)
         self._texts.update(batch.texts or {})
+        held.texts.update(batch.texts or (), batch.stored)
         held.files.update(batch.files)
         for wait in batch.opened:
             self._waits[wait.id] = copy.deepcopy(wait)
@@ -548,3 +642,11 @@ class MemoryStore:
 
 def _met(row: RunRow, offer: Offer | None) -> bool:
     return offer is not None and offer.meets(row.needs)
+
+
+def _emptied(record: Record) -> Record:
+    return record if record.body.startswith(PURGED) else purged(record)
+
+
+def _size(records: Sequence[Record]) -> int:
+    return sum(len(one.head) + len(one.body) + len(one.chain) for one in records)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from cuebook.kernel.errors import (
     AlreadyAnswered,
+    Busy,
     CuebookError,
     Fenced,
     Leased,
@@ -38,6 +40,28 @@ ALIKE = 20
 
 def no_wait(wait: str) -> NotFound:
     return NotFound(f"There is no wait {wait}.", fix="`cuebook inbox` lists the open waits.")
+
+
+RECENT = 600.0
+"""Seconds for which a file is kept that no run names yet: it is stored before the record that names it."""
+ERASED = "The contents of this run were purged."
+PURGED_RUN = "purged"
+"""The reason of a run whose contents were purged."""
+
+
+def check_removable(run: str, status: str, held: bool, forks: Sequence[str], force: bool) -> None:
+    """Rejects the removal of a run that others need. `forks` are the runs that were forked from it and stay."""
+    if forks:
+        raise Refused(f"Run {run} cannot be deleted: run {forks[0]} was forked from it.", fix="Delete that run first.")
+    if force:
+        return
+    if held:
+        raise Busy(f"Run {run} is being driven.", fix=f"Wait until it waits or ends, or run `cuebook cancel {run}`.")
+    if status not in ENDED:
+        raise Refused(
+            f"Run {run} is {status.replace('_', ' ')}.",
+            fix=f"`cuebook cancel {run}` ends it; --force deletes it as it is.",
+        )
 
 
 def damaged(what: str) -> StoreDamaged:

@@ -27,6 +27,7 @@ from cuebook.kernel.engine.slots import DriverSlots
 from cuebook.kernel.errors import Busy, CuebookError, NotFound, Refused, RunExists, TooNew
 from cuebook.kernel.events import (
     ENDED,
+    ContentsPurged,
     Forked,
     Moved,
     PinnedPlaybook,
@@ -63,6 +64,7 @@ from cuebook.kernel.ports import (
     Needing,
     Performer,
     Redactor,
+    Removal,
     Store,
     at_once,
 )
@@ -333,6 +335,7 @@ class Engine:
         texts: dict[str, str] = {}
         event = msgspec.structs.replace(self.redactor.value(event), **_identity(row))
         body = self.codec.encode(event, texts)
+        stored = self.codec.take_stored()
         row.created = self.clock()
         record = seal(row.id, seq, row.created, row.epoch, Place(), type(event).__name__, body, previous)
         entry = self.codec.entry(record)
@@ -340,7 +343,7 @@ class Engine:
         state.begun = {step.label for step in steps if step.path == ROOT}
         state.apply(entry)
         steps = [*steps, *state.take_changes()[1]]
-        batch = Batch(row.id, row.epoch, [record], row=row, steps=steps, texts=texts)
+        batch = Batch(row.id, row.epoch, [record], row=row, steps=steps, texts=texts, stored=stored)
         await self.store.create(row, text, batch, ending)
         self.publish(entry)
         return record
@@ -408,6 +411,26 @@ class Engine:
                 await writer.commit(event, Place(), None)
             finally:
                 await self._give_up(claim)  # whatever made the run ready still does
+        finally:
+            del self._driving[run]
+
+    async def purge(self, removal: Removal) -> None:
+        """Purges the contents of a run that has ended; its journal says who did that. Raises `Busy` while it is driven."""
+        run = removal.run
+        if run in self._driving:
+            raise Busy(f"Run {run} is being driven by this process.")
+        self._driving[run] = None
+        try:
+            await self._beat()
+            self._keep()
+            claim = await self.store.claim(run, self.driver, self.clock())
+            try:
+                writer = JournalWriter(self.store, self.codec, claim, self.clock, self, self.redactor)
+                event = ContentsPurged(removal.by, removal.reason)
+                await writer.end_with(event, lambda batch: self.store.purge(batch, removal))
+            except BaseException:
+                await self._give_up(claim)
+                raise
         finally:
             del self._driving[run]
 
@@ -542,7 +565,7 @@ class Engine:
         """Checks that the journal's chain is intact, is complete and belongs to this run, that the rows match the journal, and
         that the texts it refers to are unchanged.
         """
-        from cuebook.kernel.fold.verify import belongs, compared, keeps_up, unchanged, worse
+        from cuebook.kernel.fold.verify import accounted, belongs, compared, keeps_up, purges_in, unchanged, worse
 
         whole = await self.store.whole(run)
         row, records = whole.row, whole.records
@@ -550,8 +573,13 @@ class Engine:
         verdict = keeps_up(records, verdict, row, whole.steps)
         if verdict.broken_at is None and await self._is_another(records[0], row):
             return worse(verdict, records[0].seq, "the playbook it started from was changed")
-        if verdict.broken_at is None and not any(record.body.startswith(PURGED) for record in records):
-            verdict = compared(whole, [self.codec.entry(record) for record in records], verdict)
+        if verdict.broken_at is None:
+            emptied = {record.run for record in records if record.body.startswith(PURGED)}
+            if not emptied:
+                verdict = compared(whole, [self.codec.entry(record) for record in records], verdict)
+            kinds = (ContentsPurged.__name__,)
+            said = [record for name in emptied async for record in self.store.records(name, kinds=kinds)]
+            verdict = accounted(records, verdict, purges_in(said))
         verdict = unchanged(records, verdict, self.store.text)
         return verdict if verdict.broken_at is not None else await self._with_files(records, verdict, row.tenant)
 

@@ -27,9 +27,10 @@ class StoredFiles:
 
     async def put(self, digest: str, size: int, pieces: AsyncIterator[bytes]) -> None:
         number = 0
-        async for piece in pieces:
-            await self._store.put_piece(self._tenant, digest, number, piece)
-            number += 1
+        if not await self.has(digest):
+            async for piece in pieces:
+                await self._store.put_piece(self._tenant, digest, number, piece)
+                number += 1
         await self._store.put_file(self._tenant, digest, size)
 
     def read(self, digest: str) -> AsyncIterator[bytes]:

@@ -58,6 +58,8 @@ class JournalWriter:
         """The last append."""
         self._batch = Batch(self.run, self.epoch, [], True)
         self._texts: dict[str, str] = {}
+        self._stored: set[str] = set()
+        """Stored texts that the new records refer to."""
         self._entries: list[Entry] = []
 
     def note(self, event: AnyEvent, place: Place, **also: Any) -> int:
@@ -171,6 +173,7 @@ class JournalWriter:
     def _add(self, event: AnyEvent, place: Place, also: dict[str, Any]) -> int:
         event = self._redactor.value(event)
         body = self._codec.encode(event, self._texts)
+        self._stored.update(self._codec.take_stored())
         seq, at = self.seq + 1, self._clock()
         record = seal(self.run, seq, at, self.epoch, place, KINDS[type(event)], body, self._chain)
         self.seq, self._chain = seq, record.chain
@@ -192,6 +195,9 @@ class JournalWriter:
         if self._texts:
             batch.plain = False
             batch.texts, self._texts = self._texts, {}
+        if self._stored:
+            batch.plain = False
+            batch.stored, self._stored = sorted(self._stored), set()
         self._batch, self._entries = Batch(self.run, self.epoch, [], True), []
         return batch, entries
 

@@ -18,6 +18,7 @@ from cuebook.kernel.errors import NotFound
 from cuebook.kernel.events import (
     ENDED,
     AnyEvent,
+    ContentsPurged,
     Driven,
     Forked,
     ModelAsked,
@@ -31,6 +32,7 @@ from cuebook.kernel.journal import (
     PURGED,
     ROOT,
     Entry,
+    Purge,
     Record,
     Verdict,
     blocks_in,
@@ -100,6 +102,31 @@ def keeps_up(records: Sequence[Record], verdict: Verdict, row: RunRow, steps: Se
     if row.status in ENDED and not any(_ends(record, row) for record in records[begins - 1 :]):
         return worse(verdict, last + 1, f"the run is marked as {row.status}, but no record says so")
     return verdict
+
+
+def purges_in(records: Iterable[Record]) -> dict[str, list[Purge]]:
+    """The purges that journals tell of, by run."""
+    found: dict[str, list[Purge]] = {}
+    for record in records:
+        if record.kind == ContentsPurged.__name__ and not record.body.startswith(PURGED):
+            body = _decoded(record)
+            purge = Purge(1, record.seq - 1, body.get("by", ""), time_of(record), body.get("reason", ""))
+            found.setdefault(record.run, []).append(purge)
+    return found
+
+
+def accounted(records: Sequence[Record], verdict: Verdict, purges: Mapping[str, Sequence[Purge]]) -> Verdict:
+    """The verdict, with what was purged, when and by whom; marked as broken if a record was purged and no journal says so."""
+    if verdict.broken_at is not None:
+        return verdict
+    found: dict[Purge, None] = {}
+    for record in records:
+        if record.body.startswith(PURGED):
+            purge = next((one for one in purges.get(record.run, ()) if record.seq <= one.last), None)
+            if purge is None:
+                return worse(verdict, record.seq, "its contents were removed, and no record says by whom")
+            found[purge] = None
+    return msgspec.structs.replace(verdict, purges=tuple(found))
 
 
 def worse(verdict: Verdict, seq: int, problem: str) -> Verdict:

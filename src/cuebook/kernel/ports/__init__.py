@@ -22,7 +22,20 @@ from cuebook.kernel.ports.performers import (
     Trust,
 )
 from cuebook.kernel.ports.sandbox import EVERYWHERE, Confined, Confinement, Limits, Sandbox, SandboxName, at_once
-from cuebook.kernel.ports.store import Batch, Claim, Fate, KeptRecord, News, Notice, RunCopy, Store, Whole
+from cuebook.kernel.ports.store import (
+    Batch,
+    Claim,
+    Fate,
+    KeptRecord,
+    News,
+    Notice,
+    Removal,
+    RunCopy,
+    Space,
+    Store,
+    Swept,
+    Whole,
+)
 
 __all__ = [
     "EVERYWHERE",
@@ -56,10 +69,13 @@ __all__ = [
     "Performer",
     "Recalling",
     "Redactor",
+    "Removal",
     "RunCopy",
     "Sandbox",
     "SandboxName",
+    "Space",
     "Store",
+    "Swept",
     "Trust",
     "Whole",
     "at_once",

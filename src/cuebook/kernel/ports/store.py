@@ -25,6 +25,8 @@ class Batch(msgspec.Struct, gc=False):
     row: RunRow | None = None
     steps: Sequence[StepRow] = ()
     texts: Mapping[str, str] | None = None
+    stored: Sequence[str] = ()
+    """Digests of texts that these records refer to and that are stored already."""
     opened: Sequence[WaitRow] = ()
     closed: Sequence[str] = ()
     taken: Sequence[int] = ()
@@ -139,6 +141,48 @@ class KeptRecord(msgspec.Struct, frozen=True):
     kind: str
     name: str
     body: dict[str, Any]
+
+
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that was deleted, or whose contents were purged: what remains known of it."""
+
+    run: str
+    tenant: str
+    what: Literal["deleted", "purged"]
+    name: str
+    """The name of its playbook."""
+    created: float
+    status: str
+    by: str
+    at: float
+    reason: str = ""
+    forced: bool = False
+    """Whether it was removed although something spoke against it, as `reason` says."""
+    records: int = 0
+    head: str = ""
+    """The number of its own records and their last chain value."""
+
+
+class Swept(msgspec.Struct):
+    """What one short transaction has removed from the disk."""
+
+    rows: int = 0
+    texts: int = 0
+    files: int = 0
+    more: bool = False
+    """Whether something is left to remove."""
+
+
+class Space(msgspec.Struct, frozen=True):
+    """The space used by one kind of data."""
+
+    name: str
+    """The name of the playbook; empty for data that several playbooks may share."""
+    kind: Literal["records", "texts", "files", "playbooks", "free"]
+    count: int
+    size: int
+    """Bytes, without the overhead of the database."""
+    runs: int = 0
 
 
 class Store(Protocol):
@@ -309,6 +353,28 @@ class Store(Protocol):
 
     async def bring_in(self, copy: RunCopy) -> None:
         """Adds a run of another store, held by no driver. Its parent must be here. Raises `RunExists`."""
+
+    async def remove(self, removals: Sequence[Removal], *, force: bool = False) -> None:
+        """Deletes runs. They are gone at once; `sweep` frees their space. Raises `Busy` if one is being driven, and `Refused`
+        if one has not ended, unless forced, or if another run was forked from one of them.
+        """
+
+    async def purge(self, batch: Batch, removal: Removal) -> None:
+        """Releases a run with its last record, after which `sweep` replaces the contents of all its earlier records by their
+        digests.
+        """
+
+    async def sweep(self, now: float) -> Swept:
+        """Frees some of the space of removed runs, in one short transaction."""
+
+    async def removals(self, tenant: str, run: str = "", limit: int | None = 100) -> list[Removal]:
+        """The runs that were removed, newest first; with `run`, only that run."""
+
+    async def sizes(self, tenant: str) -> dict[str, int]:
+        """The bytes of the records and files of each run that was not forked, or of the fork's own part."""
+
+    async def usage(self, tenant: str) -> list[Space]:
+        """The space used, by playbook and kind."""
 
     async def playbook(self, digest: str) -> str: ...
 

@@ -79,8 +79,7 @@ class Spool:
         """Puts the file into the store."""
         self._search(self._decoder.decode(b"", True), last=True)
         digest = self._hash.hexdigest()
-        if not await self._files.has(digest):
-            await self._files.put(digest, self._size, self._pieces())
+        await self._files.put(digest, self._size, self._pieces())
         return FileRef(self._name, digest, self._size, self._filename)
 
     async def _pieces(self) -> AsyncIterator[bytes]:

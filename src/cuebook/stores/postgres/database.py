@@ -24,9 +24,12 @@ from psycopg.errors import (
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from cuebook.formats.database_url import DatabaseUrl
-from cuebook.kernel.errors import StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreTooNew
+from cuebook.kernel.errors import NotFound, StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreTooNew
+from cuebook.kernel.fold.verify import texts_behind
+from cuebook.kernel.journal import Record
 from cuebook.stores import leases
-from cuebook.stores.postgres.schema import MIGRATIONS
+from cuebook.stores.postgres.schema import MIGRATIONS, REFERRED_SINCE
+from cuebook.stores.rows import RECORD
 
 T = TypeVar("T")
 
@@ -332,6 +335,8 @@ class Database:
                 self._begin_schema()
             for number in range(version, len(MIGRATIONS)):
                 reader.execute(literal(MIGRATIONS[number]))
+            if 0 < version < REFERRED_SINCE:
+                _refer(reader)
             reader.execute(literal(f"UPDATE {_TABLE} SET version = %s"), (len(MIGRATIONS),))
         reader.execute("SELECT pg_advisory_unlock(%s)", (_MIGRATION_LOCK,))
         return len(MIGRATIONS)
@@ -425,6 +430,22 @@ class Transaction:
     async def one(self, query: str, values: tuple[Any, ...] = ()) -> Any:
         rows = await self.all(query, values)
         return rows[0] if rows else None
+
+
+def _refer(reader: Connection[Any]) -> None:
+    """Records which texts each run refers to, in a store that did not."""
+
+    def load(digest: str) -> str:
+        found = reader.execute("SELECT body FROM texts WHERE digest = %s LIMIT 1", (digest,)).fetchone()
+        if found is None:
+            raise NotFound(f"The text {digest} was purged.")
+        return bytes(found[0]).decode()
+
+    for key, run, tenant in reader.execute("SELECT key, id, tenant FROM runs").fetchall():
+        rows = reader.execute(literal(f"SELECT {RECORD} FROM records WHERE run = %s ORDER BY seq"), (key,))
+        found = texts_behind((Record(run, *values) for values in rows.fetchall()), load)
+        for digest in [one.digest for one in found if one.text is not None]:
+            reader.execute("INSERT INTO run_texts VALUES (%s, %s, %s) ON CONFLICT DO NOTHING", (key, digest, tenant))
 
 
 class _LostInCommit(Exception):

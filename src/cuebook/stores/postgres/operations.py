@@ -17,7 +17,7 @@ from cuebook.kernel.votes import counted
 from cuebook.stores import leases
 from cuebook.stores.leases import Holder
 from cuebook.stores.postgres.database import Transaction
-from cuebook.stores.postgres.statements import Statements
+from cuebook.stores.postgres.statements import SHARE, Statements
 from cuebook.stores.refusals import (
     attach_late,
     check_claim,
@@ -116,6 +116,9 @@ async def _put(db: Connected, key: int, batch: Batch, epoch: int) -> None:
 async def create(db: Connected, row: RunRow, text: str, batch: Batch, ending: Batch | None = None) -> int:
     if row.parent and await _one(db, "SELECT 1 FROM runs WHERE id = %s", (row.parent,)) is None:
         raise no_run(row.parent)
+    if ending is not None:  # rows are locked first everywhere, then what is shared
+        await _one(db, "SELECT key FROM runs WHERE id = %s FOR UPDATE", (ending.run,))
+    await _do(db, SHARE)
     await _do(
         db,
         "INSERT INTO playbooks (digest, tenant, body) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",

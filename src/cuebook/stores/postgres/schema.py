@@ -192,4 +192,35 @@ MIGRATIONS: tuple[str, ...] = (
     """
     CREATE INDEX runs_in_need ON runs (key) WHERE needs <> '[]';
     """,
+    # 8: retention: which runs refer to which texts, and which runs were removed.
+    """
+    CREATE TABLE run_texts (
+        run    bigint NOT NULL,
+        digest text COLLATE "C" NOT NULL,
+        tenant text COLLATE "C" NOT NULL,
+        PRIMARY KEY (run, digest)
+    );
+    CREATE INDEX runs_of_text ON run_texts (digest);
+    CREATE INDEX runs_of_playbook ON runs (playbook);
+    CREATE INDEX runs_by_parent ON runs (parent) WHERE parent <> '';
+
+    CREATE TABLE removals (
+        run    text COLLATE "C" PRIMARY KEY,
+        key    bigint NOT NULL,                    -- of the run
+        tenant text COLLATE "C" NOT NULL,
+        what   text NOT NULL,                      -- deleted, purged
+        at     double precision NOT NULL,
+        first  bigint NOT NULL DEFAULT 0,          -- of a purge: the next record
+        last   bigint NOT NULL DEFAULT 0,          -- of a purge: the last record
+        done   boolean NOT NULL DEFAULT false,     -- whether its space was freed
+        body   text NOT NULL                       -- JSON
+    );
+    CREATE INDEX removals_to_do ON removals (at) WHERE NOT done;
+    CREATE INDEX removals_by_age ON removals (tenant, at DESC);
+
+    ALTER TABLE files ADD COLUMN touched double precision NOT NULL DEFAULT 0;   -- when it was last produced
+    """,
 )
+
+REFERRED_SINCE = 8
+"""The version in which references to texts were introduced; those of an older store are found in the journals."""

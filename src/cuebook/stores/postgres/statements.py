@@ -41,6 +41,15 @@ _TEXTS = """
     JOIN runs r ON r.key = v.run AND r.epoch = v.epoch
     ORDER BY v.digest, r.tenant ON CONFLICT DO NOTHING"""
 """In a fixed order, because two processes that add the same texts could otherwise deadlock."""
+_REFERRED = """
+    INSERT INTO run_texts (run, digest, tenant) SELECT v.run, v.digest, r.tenant
+    FROM unnest(%b::bigint[], %b::int[], %b::text[]) AS v(run, epoch, digest)
+    JOIN runs r ON r.key = v.run AND r.epoch = v.epoch ON CONFLICT DO NOTHING"""
+SHARE = "SELECT pg_advisory_xact_lock_shared(1668637029, hashtext(current_schema()))"
+FREE = SHARE.replace("_shared", "")
+"""Who adds references to texts or playbooks shares a lock; who frees those without references has it alone. Otherwise a text
+could be freed while another transaction relies on its being there.
+"""
 _HELD = "EXISTS (SELECT 1 FROM runs r WHERE r.key = %s AND r.epoch = %s)"
 _OPEN = """
     INSERT INTO waits (id, run, tenant, owner, state, expires, opened, kind, body)
@@ -70,6 +79,7 @@ class Statements:
         self._rows: dict[int, tuple[Any, ...]] = {}
         self._steps: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self._texts: dict[tuple[int, str], tuple[Any, ...]] = {}
+        self._referred: set[tuple[int, int, str]] = set()
 
     def __iter__(self) -> Iterator[Statement]:
         self._flush()
@@ -93,6 +103,8 @@ class Statements:
             self._steps[run, path, label, visit] = (run, epoch, path, label, visit, *rest)
         for digest, text in (batch.texts or {}).items():
             self._texts[key, digest] = (key, epoch, digest, text.encode())
+        for digest in (*(batch.texts or ()), *batch.stored):
+            self._referred.add((key, epoch, digest))
         for wait in batch.opened:
             values = (wait.id, wait.tenant, wait.owner, wait.expires, wait.opened, wait.kind, _json(wait).decode())
             self._done.append((_OPEN, (*values, key, epoch)))
@@ -115,6 +127,10 @@ class Statements:
         if self._steps:
             self._done.append((_STEPS, _columns(list(self._steps.values()))))
             self._steps = {}
+        if self._referred:
+            self._done.append((SHARE, ()))
+            self._done.append((_REFERRED, _columns(sorted(self._referred))))
+            self._referred = set()
         if self._texts:
             self._done.append((_TEXTS, _columns(list(self._texts.values()))))
             self._texts = {}

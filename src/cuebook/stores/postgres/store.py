@@ -30,6 +30,7 @@ from cuebook.stores.postgres.files import FileTables
 from cuebook.stores.postgres.group_commit import GroupCommit
 from cuebook.stores.postgres.notices import ready_notice, slot_notice
 from cuebook.stores.postgres.operations import LeaseHolder, holder_columns
+from cuebook.stores.postgres.removals import RemovalTables
 from cuebook.stores.refusals import ALIKE, damaged, in_order, no_run, no_wait, unfinished
 from cuebook.stores.rows import (
     NAMES_OF_ENDED,
@@ -67,7 +68,7 @@ _SHORTEST_ANSWER = 3.0
 """Seconds that a heartbeat has at least, even if leases are short."""
 
 
-class PostgresStore(FileTables):
+class PostgresStore(RemovalTables, FileTables):
     """Opens the store at the URL of a Postgres database, and creates its tables if they do not exist."""
 
     def __init__(
@@ -134,7 +135,8 @@ class PostgresStore(FileTables):
         )
 
     def append(self, batch: Batch) -> asyncio.Future[None]:
-        return self._appends.submit(batch)
+        done: asyncio.Future[None] = self._appends.submit(batch)
+        return done
 
     async def release(self, batch: Batch, *, unless_news: bool) -> bool:
         await self._appends.settled(batch.run)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from cuebook.kernel.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly, StoreTooNew
-from cuebook.stores.sqlite.schema import FOLDED_SINCE, MIGRATIONS
+from cuebook.stores.sqlite.schema import FOLDED_SINCE, MIGRATIONS, REFERRED_SINCE
 
 _GLANCES = 50
 _BETWEEN_GLANCES = 0.02
@@ -183,6 +183,10 @@ class Database:
                 from cuebook.stores.sqlite.refold import refold
 
                 refold(connection)
+            if 0 < before < REFERRED_SINCE:
+                from cuebook.stores.sqlite.refold import refer
+
+                refer(connection)
             connection.execute("COMMIT")
         except BaseException:
             connection.close()  # this discards uncommitted changes

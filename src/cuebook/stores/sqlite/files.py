@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from cuebook.stores.sqlite.transaction import Transaction
@@ -22,10 +23,10 @@ class FileTables:
         await self._writer.submit(Transaction.put_piece, tenant, digest, number, data)
 
     async def put_file(self, tenant: str, digest: str, size: int) -> None:
-        await self._writer.submit(Transaction.put_file, tenant, digest, size)
+        await self._writer.submit(Transaction.put_file, tenant, digest, size, time.time())
 
     async def has_file(self, tenant: str, digest: str) -> bool:
-        return bool(self._all("SELECT 1 FROM files WHERE tenant = ? AND digest = ?", (tenant, digest)))
+        return bool(self._all("SELECT 1 FROM files WHERE tenant = ? AND digest = ? AND size >= 0", (tenant, digest)))
 
     async def piece(self, tenant: str, digest: str, number: int) -> bytes | None:
         query = "SELECT body FROM pieces WHERE tenant = ? AND digest = ? AND number = ?"

@@ -6,8 +6,8 @@ import sqlite3
 
 import msgspec
 
-from cuebook.kernel.errors import StoreDamaged
-from cuebook.kernel.fold.verify import projected
+from cuebook.kernel.errors import NotFound, StoreDamaged
+from cuebook.kernel.fold.verify import projected, texts_behind
 from cuebook.kernel.journal import PURGED, Codec, Record
 from cuebook.kernel.run import RunRow
 from cuebook.stores.rows import RECORD, RUN, run_row, step_values
@@ -53,3 +53,19 @@ def _journal(connection: sqlite3.Connection, runs: dict[str, tuple[RunRow, int]]
         if not row.parent:
             return records
         before, row = min(before, first), runs[row.parent][0]
+
+
+def refer(connection: sqlite3.Connection) -> None:
+    """Records which texts each run refers to."""
+
+    def load(digest: str) -> str:
+        found = connection.execute("SELECT body FROM texts WHERE digest = ?", (digest,)).fetchone()
+        if found is None:
+            raise NotFound(f"The text {digest} was purged.")
+        return str(found[0])
+
+    for key, run in connection.execute("SELECT key, id FROM runs").fetchall():
+        rows = connection.execute(f"SELECT {RECORD} FROM records WHERE run = ? ORDER BY seq", (key,))
+        found = texts_behind((Record(run, *values) for values in rows.fetchall()), load)
+        kept = [(key, one.digest) for one in found if one.text is not None]
+        connection.executemany("INSERT OR IGNORE INTO run_texts VALUES (?,?)", kept)

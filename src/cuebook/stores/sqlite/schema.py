@@ -187,7 +187,37 @@ MIGRATIONS: tuple[str, ...] = (
     """
     CREATE INDEX runs_in_need ON runs (key) WHERE needs <> '[]';
     """,
+    # 9: retention: which runs refer to which texts, and which runs were removed.
+    """
+    CREATE TABLE run_texts (
+        run    INTEGER NOT NULL,
+        digest TEXT NOT NULL,
+        PRIMARY KEY (run, digest)
+    ) WITHOUT ROWID;
+    CREATE INDEX runs_of_text ON run_texts (digest);
+    CREATE INDEX runs_of_playbook ON runs (playbook);
+    CREATE INDEX runs_by_parent ON runs (parent) WHERE parent <> '';
+
+    CREATE TABLE removals (
+        run    TEXT PRIMARY KEY,
+        key    INTEGER NOT NULL,                 -- of the run; it is never used again
+        tenant TEXT NOT NULL,
+        what   TEXT NOT NULL,                    -- deleted, purged
+        at     REAL NOT NULL,
+        first  INTEGER NOT NULL DEFAULT 0,       -- of a purge: the next record
+        last   INTEGER NOT NULL DEFAULT 0,       -- of a purge: the last record
+        done   INTEGER NOT NULL DEFAULT 0,       -- whether its space was freed
+        body   TEXT NOT NULL                     -- JSON
+    );
+    CREATE INDEX removals_by_key ON removals (key);
+    CREATE INDEX removals_to_do ON removals (at) WHERE done = 0;
+    CREATE INDEX removals_by_age ON removals (tenant, at DESC);
+
+    ALTER TABLE files ADD COLUMN touched REAL NOT NULL DEFAULT 0;   -- when it was last produced
+    """,
 )
 
+REFERRED_SINCE = 9
+"""The version in which references to texts were introduced; those of an older store are found in the journals."""
 FOLDED_SINCE = 4
 """The version in which the current fold was introduced; the rows of an older store are rewritten from the journals."""

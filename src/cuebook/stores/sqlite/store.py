@@ -41,6 +41,7 @@ from cuebook.stores.sqlite.database import Database
 from cuebook.stores.sqlite.files import FileTables
 from cuebook.stores.sqlite.group_commit import Writer
 from cuebook.stores.sqlite.log_space import LogSpace
+from cuebook.stores.sqlite.removals import RemovalTables
 from cuebook.stores.sqlite.transaction import HELD_SLOTS, LASTING_SLOTS, Transaction
 
 _ALL = -1
@@ -61,7 +62,7 @@ _NOT_OVER = (
 )
 
 
-class SqliteStore(FileTables):
+class SqliteStore(RemovalTables, FileTables):
     """Opens the store at `path` and creates it if it does not exist. A read-only store, for example on a read-only
     disk, can be read; every write is rejected.
     """

@@ -59,6 +59,8 @@ _GIVE_UP = f"""UPDATE runs SET driver = '', epoch = epoch + 1, news = news OR ne
 """For a drive without a result, whose cause is still pending."""
 LASTING_SLOTS = "SELECT count(*) FROM slots WHERE name = ? AND until > ?"
 HELD_SLOTS = "SELECT id, driver FROM slots WHERE name = ? AND until IS NULL"
+_NEW_KEY = "1 + max(ifnull((SELECT max(key) FROM runs), 0), ifnull((SELECT max(key) FROM removals), 0))"
+"""The key of a deleted run is never used again: its records may still be there, and other processes may remember it."""
 _MOST_NEW = 1_000
 _COLUMNS, _MANY = 7, 32
 _INSERT = ["INSERT INTO records VALUES " + ",".join(["(?,?,?,?,?,?,?)"] * rows) for rows in range(_MANY + 1)]
@@ -87,12 +89,13 @@ class Transaction:
         """The columns of new records, one record after another."""
         self._steps: list[tuple[Any, ...]] = []
         self._texts: list[tuple[str, str]] = []
+        self._referred: list[tuple[int, str]] = []
         self._rows: dict[int, tuple[Any, ...]] = {}
         self._claimed: list[tuple[str, int]] = []
         self._released: list[tuple[Any, ...]] = []
 
     def begin(self) -> None:
-        self._records, self._steps, self._texts, self._rows = [], [], [], {}
+        self._records, self._steps, self._texts, self._referred, self._rows = [], [], [], [], {}
         self._claimed, self._released = [], []
         (version,) = self._db.execute("PRAGMA data_version").fetchone()
         if version != self._version or len(self._runs) > 50_000:
@@ -129,6 +132,9 @@ class Transaction:
         if self._texts:
             db.executemany("INSERT OR IGNORE INTO texts VALUES (?,?)", self._texts)
             self._texts = []
+        if self._referred:
+            db.executemany("INSERT OR IGNORE INTO run_texts VALUES (?,?)", self._referred)
+            self._referred = []
 
     def append(self, batch: Batch) -> None:
         key, epoch = self._runs.get(batch.run) or self._find(batch.run)
@@ -178,7 +184,7 @@ class Transaction:
             raise no_run(row.parent)
         db.execute("INSERT OR IGNORE INTO playbooks VALUES (?,?)", (row.playbook, text))
         cursor = db.execute(
-            f"INSERT INTO runs ({RUN}, news) VALUES ({','.join('?' * RUN_MARKS)}, 0)",
+            f"INSERT INTO runs ({RUN}, news, key) VALUES ({','.join('?' * RUN_MARKS)}, 0, {_NEW_KEY})",
             run_values(row),
         )
         key = cursor.lastrowid
@@ -197,10 +203,19 @@ class Transaction:
             self._new[row.id] = (msgspec.structs.replace(copy_row(row), driver="", error=None), batch.records)
 
     def put_piece(self, tenant: str, digest: str, number: int, data: bytes) -> None:
+        if number == 0:  # what is left of a file that was being freed
+            doomed = self._db.execute(
+                "DELETE FROM files WHERE tenant = ? AND digest = ? AND size < 0", (tenant, digest)
+            ).rowcount
+            if doomed:
+                self._db.execute("DELETE FROM pieces WHERE tenant = ? AND digest = ?", (tenant, digest))
         self._db.execute("INSERT OR IGNORE INTO pieces VALUES (?,?,?,?)", (tenant, digest, number, data))
 
-    def put_file(self, tenant: str, digest: str, size: int) -> None:
-        self._db.execute("INSERT OR IGNORE INTO files VALUES (?,?,?)", (tenant, digest, size))
+    def put_file(self, tenant: str, digest: str, size: int, now: float) -> None:
+        self._db.execute(
+            "INSERT INTO files VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET touched = excluded.touched",
+            (tenant, digest, size, now),
+        )
 
     def bring_in(self, copy: RunCopy) -> None:
         """Adds a run of another store. A refusal comes before anything is written."""
@@ -425,6 +440,22 @@ class Transaction:
     def free_slot(self, slot: int) -> None:
         self._db.execute("DELETE FROM slots WHERE id = ?", (slot,))
 
+    def is_held(self, driver: str) -> bool:
+        """Whether this driver is alive."""
+        return bool(driver) and self._leases.holds(self._holder(driver))
+
+    def forget_run(self, run: str) -> None:
+        """Forgets what is remembered of a run between commits."""
+        known = self._runs.pop(run, None)
+        self._new.pop(run, None)
+        if known is not None:
+            self._heads.pop(known[0], None)
+            self._quiet.discard(known[0])
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        return self._db
+
     def _find(self, run: str) -> tuple[int, int]:
         known = self._runs.get(run)
         if known is None:
@@ -459,6 +490,9 @@ class Transaction:
             self._steps.append(step_values(key, s))
         if batch.texts:
             self._texts.extend(batch.texts.items())
+            self._referred.extend([(key, digest) for digest in batch.texts])
+        if batch.stored:
+            self._referred.extend([(key, digest) for digest in batch.stored])
         for digest in batch.files:
             self._db.execute("INSERT OR IGNORE INTO run_files VALUES (?,?)", (key, digest))
         for wait in batch.opened:
