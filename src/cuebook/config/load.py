@@ -32,6 +32,8 @@ _BUILT_IN: dict[str, Any] = {
     "host.lease": 600.0,
     "temporal.namespace": "default",
     "temporal.queue": "cuebook",
+    "retention.status": (),
+    "retention.contents": False,
     "limits.seconds": 60.0,
     "limits.max_seconds": 300.0,
     "limits.output": 32_768,

@@ -13,6 +13,7 @@ import msgspec
 from cuebook.formats.duration import EXPECTED, seconds_of
 from cuebook.kernel.effects import Effort
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.events import ENDED
 from cuebook.kernel.model_names import chain
 
 if TYPE_CHECKING:
@@ -178,9 +179,9 @@ _SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def _size(value: Any) -> int:
-    if isinstance(value, str) and value.strip()[-1:].lower() in _SIZES:
-        text = value.strip()
-        return int(_amount(text[:-1]) * _SIZES[text[-1].lower()])
+    text = value.strip().lower().removesuffix("b") if isinstance(value, str) else ""
+    if text[-1:] in _SIZES:
+        return int(_amount(text[:-1]) * _SIZES[text[-1]])
     try:
         return _whole(value)
     except _Unfit:
@@ -209,6 +210,13 @@ def _folders(value: Any) -> tuple[Path, ...]:
     ):
         raise _Unfit('must be a list of folders, such as ["playbooks", "more"]')
     return tuple(Path(one).expanduser() for one in given)
+
+
+def _statuses(value: Any) -> tuple[str, ...]:
+    given = value.split(",") if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not all(isinstance(one, str) and one.strip() in ENDED for one in given):
+        raise _Unfit(f'must be a list of {", ".join(sorted(ENDED))}, such as ["completed"]')
+    return tuple(one.strip() for one in given)
 
 
 KINDS: dict[str, Callable[[Any], Any]] = {
@@ -254,6 +262,12 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "budget.seconds": _amount,
     "budget.steps": _whole,
     "serve.folders": _folders,
+    "retention.older_than": _duration,
+    "retention.status": _statuses,
+    "retention.playbook": _text,
+    "retention.larger_than": _size,
+    "retention.keep": _whole,
+    "retention.contents": _switch,
 }
 """Every setting, with the function that checks its value."""
 

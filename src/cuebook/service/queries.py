@@ -5,6 +5,7 @@ Every query acts for a user, with their roles and within their tenant, unless it
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,13 +23,14 @@ from cuebook.kernel.errors import BadInput, NotFound, Refused
 from cuebook.kernel.events import FOR_PEOPLE, ModelAsked, TextChunk, TextReset
 from cuebook.kernel.fold.replay import Recorded
 from cuebook.kernel.journal import Entry, Verdict, without_void
-from cuebook.kernel.ports import Fate, Gate
+from cuebook.kernel.ports import Fate, Gate, Removal
 from cuebook.kernel.run import RunRow, Settings, StepRow, WaitRow
 from cuebook.kernel.short_ids import is_mistyped, normal
 from cuebook.service import lasting_approvals
 from cuebook.service.admin import Today
 from cuebook.service.decisions import typed_changes
 from cuebook.service.playbook_state import States
+from cuebook.service.runs.children import check_not_purged
 from cuebook.service.runs.views import RunView, Sent, sent, view_of, with_results
 from cuebook.service.start import playbook_of
 from cuebook.service.stream import Stream
@@ -136,6 +138,8 @@ class Queries(States):
                 return alike[0]
             if alike:
                 raise _ambiguous(run, "runs", [row.id for row in alike]) from None
+            for gone in await self._store.removals(who.tenant, run) if run else ():
+                raise _deleted(gone) from None
             raise
 
     async def runs(
@@ -317,7 +321,9 @@ class Queries(States):
         return await self._engine.verify((await self.get(run, who)).id)
 
     async def replay(self, run: str, who: Principal = Principal()) -> Rehearsal:
-        return await self._engine.replay((await self.get(run, who)).id)
+        row = await self.get(run, who)
+        check_not_purged(row, "replayed")
+        return await self._engine.replay(row.id)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         return self._engine.observe(observer)
@@ -338,6 +344,14 @@ def _ambiguous(name: str, what: str, found: Sequence[str]) -> BadInput:
     fitting = f"at least {ALIKE}" if len(found) == ALIKE else str(len(found))
     shown = ", ".join(found[:_NAMED]) + (", ..." if len(found) > _NAMED else "")
     return BadInput(f"'{name}' matches {fitting} {what}: {shown}.", fix="Use more characters of the id.")
+
+
+def _deleted(gone: Removal) -> NotFound:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(gone.at))
+    reason = f" ({gone.reason})" if gone.reason else ""
+    return NotFound(
+        f"Run {gone.run} was deleted by {gone.by} on {when}{reason}.", fix="`cuebook runs` lists the others."
+    )
 
 
 def _of_tenant(row: RunRow, who: Principal) -> RunRow:

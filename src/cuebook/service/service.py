@@ -71,7 +71,7 @@ from cuebook.service.expiry import settle
 from cuebook.service.lasting_approvals import Lasts, lasting
 from cuebook.service.queries import Queries
 from cuebook.service.run_secrets import Handles, declared_by, named_in
-from cuebook.service.runs.children import check_not_child, child_start, no_children
+from cuebook.service.runs.children import check_not_child, check_not_purged, child_start, no_children
 from cuebook.service.runs.views import RunView
 from cuebook.service.start import (
     check_limits,
@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from cuebook.service.host_steps import HostSteps
     from cuebook.service.node_connections import NodeConnections
     from cuebook.service.nodes import Nodes
+    from cuebook.service.retention import Retention
     from cuebook.service.runs.edits import EditPlan
 
 __all__ = ["PYTHON", "Principal", "RunView", "Service"]
@@ -178,6 +179,13 @@ class Service(Queries):
 
         hub.changed = self._engine.offers_changed
         return NodeConnections(self.nodes, hub, self._engine.driver, self._clock)
+
+    @cached_property
+    def retention(self) -> Retention:
+        """Deletes runs, and erases data."""
+        from cuebook.service.retention import Retention
+
+        return Retention(self._engine)
 
     # --- starting ---
 
@@ -300,6 +308,7 @@ class Service(Queries):
         """
         who.require("runner", "start runs")
         parent = await self.get(run, who)
+        check_not_purged(parent, "restarted")
         await self._learn_run(parent, values)
         self._check_secrets({**dict(values or {}), **dict(settings or {})}, "input", "started")
         planned: frozenset[str] = frozenset()
@@ -368,6 +377,7 @@ class Service(Queries):
         who.require("viewer", "view runs")
         row = await self.get(run, who)
         check_not_child(row, "edited")
+        check_not_purged(row, "edited")
         old = await self.playbook_of(row)
         if old is None:
             raise Refused(f"Run {row.id} belongs to a Python program, which is edited as such.")
@@ -446,6 +456,10 @@ class Service(Queries):
     @property
     def limits_tenants(self) -> bool:
         return self._tenant_runs is not None
+
+    async def is_first(self, task: str, lasts: float) -> bool:
+        """Whether no other process has begun a task of the whole store in the last seconds; if so, this one has."""
+        return await self._store.take_slot(task, 1, self._engine.driver, lasts) is not None
 
     async def reserve(self, tenant: str) -> int | None:
         """Reserves a slot to drive a run of this tenant; None if all are taken, in this and other processes."""
@@ -625,6 +639,7 @@ class Service(Queries):
         who.require("runner", "retry runs")
         row = await self.get(run, who)
         check_not_child(row, "retried")
+        check_not_purged(row, "retried")
         later = await self.superseded_by(row)
         if later:
             raise Refused(f"Run {row.id} is continued by run {later}, with a changed text.", fix=self._next(row, later))

@@ -263,6 +263,15 @@ def outcome_lines(outcome: Any) -> list[str]:
     return [f"{ended}{count}", *(dots if wrong else []), *quoted, *([] if wrong else dots)]
 
 
+def purge_lines(verdict: Verdict) -> list[str]:
+    """What was purged from a journal, when and by whom."""
+    return [
+        f"purged: records {one.first} to {one.last}, on {moment(one.at)} by {one.by}"
+        + (f" ({one.reason})" if one.reason else "")
+        for one in verdict.purges
+    ]
+
+
 def size_words(size: int) -> str:
     """A number of bytes, for people."""
     for unit, least in (("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)):

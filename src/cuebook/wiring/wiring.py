@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -288,6 +289,16 @@ class Wiring:
             yield BROWSER
         if self.providers.is_usable("local"):
             yield LOCAL_MODEL
+
+    def retention(self, service: Service) -> AbstractAsyncContextManager[None]:
+        """Removes old runs in the background, as `[retention]` says."""
+        from cuebook.service.retention import Criteria
+        from cuebook.service.retention.automatic import automatic
+
+        names = ("older_than", "status", "playbook", "larger_than", "keep")
+        given = {name: self.config.get(f"retention.{name}") for name in names}
+        criteria = Criteria(**{**given, "playbook": given["playbook"] or ""})
+        return automatic(service, criteria, contents=self.config.get("retention.contents"))
 
     def runtime(self, service: Service, stored: Stored | None = None, worker: Worker | None = None) -> Runtime:
         """The runtime contract for this service, with the user's stored playbooks or the given playbooks."""

@@ -13,6 +13,7 @@ from cuebook.kernel.errors import BadInput, CuebookError, NotFound, Refused
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.run import WORKTREE, RunRow
 from cuebook.service.start import check_limits, check_postconditions, options_of
+from cuebook.stores.refusals import PURGED_RUN
 
 
 def no_children(name: str, folder: str) -> Playbook:
@@ -77,4 +78,12 @@ def check_not_child(row: RunRow, what: str) -> None:
         raise Refused(
             f"Run {row.id} was started by run {row.caller}, which drives it, so it cannot be {what} on its own.",
             fix=f"`cuebook show {row.caller}` shows the run to use instead.",
+        )
+
+
+def check_not_purged(row: RunRow, what: str) -> None:
+    """Refuses to continue a run whose contents are gone."""
+    if row.reason == PURGED_RUN:
+        raise Refused(
+            f"The contents of run {row.id} were purged, so it cannot be {what}.", fix="Start a new run instead."
         )

@@ -41,7 +41,9 @@ async def remove(db: Transaction, removals: Sequence[Removal], force: bool) -> N
     )
     found = {row[0]: row[1:] for row in rows}
     await db.do(FREE)
-    forks = await db.all("SELECT parent, id FROM runs WHERE parent = ANY(%s) AND NOT id = ANY(%s)", (going, going))
+    forks = await db.all(
+        "SELECT parent, id FROM runs WHERE parent = ANY(%s) AND parent <> '' AND NOT id = ANY(%s)", (going, going)
+    )
     for one in removals:
         if one.run not in found:
             raise no_run(one.run)

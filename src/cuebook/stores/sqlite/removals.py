@@ -6,6 +6,7 @@ pages are overwritten with zeros.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,11 +20,12 @@ from cuebook.kernel.journal import PURGED
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Batch, Removal, Space, Swept
 from cuebook.stores.refusals import ERASED, PURGED_RUN, RECENT, check_removable, no_run
+from cuebook.stores.sqlite.database import Database
 from cuebook.stores.sqlite.transaction import Transaction
 
-BUDGET = 0.012
+BUDGET = 0.008
 """Seconds after which a transaction takes up nothing more."""
-_ROWS = 50
+_ROWS = 25
 _MOST_RUNS = 200
 _json = msgspec.json.encode
 _USED_FILE = (
@@ -53,7 +55,9 @@ def remove(transaction: Transaction, removals: Sequence[Removal], force: bool) -
             raise no_run(one.run)
         key, status, driver, playbook = row
         forks = [
-            name for (name,) in db.execute("SELECT id FROM runs WHERE parent = ?", (one.run,)) if name not in going
+            name
+            for (name,) in db.execute("SELECT id FROM runs WHERE parent = ? AND parent <> ''", (one.run,))
+            if name not in going
         ]
         check_removable(one.run, status, transaction.is_held(driver), forks, force)
         found.append((one, key, playbook))
@@ -228,6 +232,7 @@ class RemovalTables:
     """The part of the store that removes runs."""
 
     _writer: Any
+    _database: Database
     _keys: dict[str, int]
     _playbooks: dict[str, str]
 
@@ -248,7 +253,21 @@ class RemovalTables:
         if not orphans and not self._all("SELECT 1 FROM removals WHERE done = 0 LIMIT 1", ()):
             return Swept()
         swept: Swept = await self._writer.submit(sweep, now, orphans)
+        if not swept.more:
+            await asyncio.to_thread(self._empty_log)
         return swept
+
+    def _empty_log(self) -> None:
+        """Moves the log's contents to the file and empties the log, which still has what was deleted, unless it is in use."""
+        connection = self._database.connect()
+        try:
+            connection.execute("PRAGMA busy_timeout = 0")
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")  # locks out no one, and leaves little to do
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.OperationalError:  # the log is emptied later, as always
+            pass
+        finally:
+            connection.close()
 
     async def removals(self, tenant: str, run: str = "", limit: int | None = 100) -> list[Removal]:
         only, values = (" AND run = ?", (tenant, run)) if run else ("", (tenant,))

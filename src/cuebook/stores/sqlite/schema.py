@@ -197,6 +197,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX runs_of_text ON run_texts (digest);
     CREATE INDEX runs_of_playbook ON runs (playbook);
     CREATE INDEX runs_by_parent ON runs (parent) WHERE parent <> '';
+    CREATE INDEX signals_of_run ON signals (run);
 
     CREATE TABLE removals (
         run    TEXT PRIMARY KEY,

@@ -264,8 +264,8 @@ class SqliteStore(RemovalTables, FileTables):
         rows = self._all(
             f"SELECT {RUN} FROM runs WHERE (? IS NULL OR tenant = ?)"
             " AND (? IS NULL OR owner = ?) AND (? IS NULL OR name = ?)"
-            + ("" if caller is None else " AND caller = ?")
-            + ("" if parent is None else " AND parent = ?")
+            + ("" if caller is None else " AND caller = ?" + (" AND caller <> ''" if caller else ""))
+            + ("" if parent is None else " AND parent = ?" + (" AND parent <> ''" if parent else ""))
             + (f" AND ({' OR '.join(chosen)})" if chosen else "")
             + " ORDER BY created DESC, key DESC LIMIT ?",
             (

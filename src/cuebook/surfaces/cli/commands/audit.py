@@ -102,6 +102,8 @@ def _verified(given: Given) -> int:
             complain(f"cuebook: run {row.id} is broken at record {verdict.broken_at}: {verdict.problem}.")
         else:
             say(f"run {row.id}: {display.counted(verdict.records, 'record')}, unbroken, head {verdict.head}")
+            for line in display.purge_lines(verdict):
+                say(line)
             if verdict.missing:
                 say(f"missing: {display.missing_texts(verdict)}")
         return 1 if broken else 0
@@ -159,6 +161,7 @@ def as_object(found: Audited) -> dict[str, Any]:
         "chain": {
             "records": verdict.records,
             "purged": found.purged,
+            "purges": msgspec.to_builtins(verdict.purges),
             "head": verdict.head,
             "unbroken": verdict.broken_at is None,
             "broken_at": verdict.broken_at,
@@ -189,6 +192,7 @@ def _lines(found: Audited) -> Iterator[str]:
     yield from _named(
         [
             ("chain", f"{display.counted(verdict.records, 'record')}{purged}, {whole}"),
+            *[("purged", line.removeprefix("purged: ")) for line in display.purge_lines(verdict)],
             ("missing", display.missing_texts(verdict)),
             ("head", verdict.head),
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any, get_args
 
@@ -30,7 +30,7 @@ from cuebook.surfaces.cli import completion, next_steps, options, session
 from cuebook.surfaces.cli.commands.resume import RUN
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import calls_in_words, views
-from cuebook.surfaces.cli.terminal.output import complain, hand_over, in_json, say
+from cuebook.surfaces.cli.terminal.output import complain, hand_over, in_json, print_table, say
 
 _EVENT_ID = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 
@@ -89,7 +89,7 @@ def runs_command(given: Given) -> int:
             steps = display.steps_of(row)
             cost = display.cost_of(totals)
             lines.append((row.id, display.moment(row.created), status, steps, f"{totals.tokens:,}", cost, row.name))
-        _print_table(lines)
+        print_table(lines)
         if more:
             complain(f"Only the newest {len(rows)} are shown; --limit shows more.")
         return 0
@@ -422,7 +422,7 @@ def inbox_command(given: Given) -> int:
             lines.append(
                 ("-", row.id, row.name, display.moment(row.updated), "-", run_objects.INTERRUPTED, row.step, resume)
             )
-        _print_table(lines)
+        print_table(lines)
         return 0
 
     return session.look(given, look)
@@ -494,9 +494,3 @@ def _row_object(row: RunRow, interrupted: bool) -> dict[str, Any]:
         "tokens": row.totals.tokens,
         "cost": run_objects.known_cost(row.totals),
     }
-
-
-def _print_table(lines: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    for line in lines:
-        say("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip())

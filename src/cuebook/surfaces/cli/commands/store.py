@@ -1,4 +1,4 @@
-"""`cuebook store`: copies runs between stores."""
+"""`cuebook store`: copies runs between stores, and shows the space they use and what was removed."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from collections import Counter
 from typing import Any
 
 import click
+import msgspec
 
 from cuebook.config import load
 from cuebook.kernel.errors import BadInput, NotFound, StoreError
+from cuebook.service.service import Service
 from cuebook.service.transfer import Copied, copy_decisions, copy_runs, full_check
-from cuebook.surfaces.cli import options
+from cuebook.surfaces import display
+from cuebook.surfaces.cli import options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import views
-from cuebook.surfaces.cli.terminal.output import complain, say
+from cuebook.surfaces.cli.terminal.output import complain, print_table, say
 from cuebook.wiring.stores import has_store
 from cuebook.wiring.wiring import Wiring
 
+_MOST_REMOVALS = 100
 _ARGUMENTS = {"source": "FROM", "target": "TO"}
 
 
-@click.group("store", help="Copy runs from one store to another.")
+@click.group("store", help="Copy runs from one store to another, and show the space they use.")
 def store_command() -> None:
     pass
 
@@ -98,4 +102,49 @@ def _runs(number: int) -> str:
     return f"{number} run" if number == 1 else f"{number} runs"
 
 
-store_command.add_command(_copy)
+@command("usage", [options.STORE, options.AS_JSON])
+def _usage(given: Given) -> int:
+    """Show the space that runs use, by playbook and kind.
+
+    A text or a file that runs of several playbooks refer to counts for each of them. `free` is space in the file that was
+    freed and that new runs use again.
+    """
+
+    async def look(service: Service) -> int:
+        spaces = await service.retention.usage()
+        if given["as_json"]:
+            sys.stdout.write(views.json_line(msgspec.to_builtins(spaces)))
+            return 0
+        lines = [("PLAYBOOK", "KIND", "RUNS", "NUMBER", "SIZE")]
+        for one in sorted(spaces, key=lambda one: (not one.name, -one.size)):
+            runs = f"{one.runs:,}" if one.runs else ""
+            if one.count:
+                lines.append((one.name or "all", one.kind, runs, f"{one.count:,}", display.size_words(one.size)))
+        print_table(lines)
+        return 0
+
+    return session.look(given, look)
+
+
+@command("removals", [options.STORE, options.AS_JSON])
+def _removals(given: Given) -> int:
+    """List the runs that were deleted or purged, newest first, with who did that and why."""
+
+    async def look(service: Service) -> int:
+        found = await service.retention.removals(limit=None if given["as_json"] else _MOST_REMOVALS)
+        if given["as_json"]:
+            sys.stdout.write(views.json_line(msgspec.to_builtins(found)))
+            return 0
+        for one in found:
+            reason = f": {one.reason}" if one.reason else ""
+            forced = " (forced)" if one.forced else ""
+            say(f"{display.moment(one.at)}  {one.run}  {one.name}  {one.what} by {one.by}{forced}{reason}")
+        if not found:
+            say("No run was deleted or purged.")
+        return 0
+
+    return session.look(given, look)
+
+
+for _command in (_copy, _usage, _removals):
+    store_command.add_command(_command)

@@ -11,7 +11,7 @@ import os
 import re
 import select
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
 import click
@@ -45,6 +45,13 @@ def in_json(text: str) -> str:
 def say(*parts: Part, color: bool = False) -> None:
     """Writes one or more lines to stdout."""
     sys.stdout.write(fitted("".join(_styled(part, color) for part in parts), sys.stdout) + "\n")
+
+
+def print_table(lines: Sequence[tuple[str, ...]]) -> None:
+    """Writes rows of equally many columns to stdout, the first of which names the columns."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for line in lines:
+        say("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _styled(part: Part, color: bool) -> str:

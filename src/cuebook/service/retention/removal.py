@@ -1,0 +1,317 @@
+"""Removes runs for an admin: deletes them, or purges their contents and keeps the chain of their journals.
+
+A run goes together with its children. What others depend on stays, and the reason is said, unless the removal is forced;
+then the reason is recorded. The store is never locked for long: each step is a short transaction, with a pause after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from cuebook.gate.gate import revoked_in
+from cuebook.gate.roles import Principal
+from cuebook.kernel.engine.engine import Engine
+from cuebook.kernel.errors import BadInput, Busy, CuebookError, NotFound, Refused
+from cuebook.kernel.events import ENDED, Forked, RunStarted
+from cuebook.kernel.ports import Removal, Space, Swept
+from cuebook.kernel.run import RunRow
+from cuebook.service.retention.criteria import Criteria
+from cuebook.service.worker import EVERYONE, SERVED
+from cuebook.stores.refusals import PURGED_RUN
+
+_AT_ONCE = 10
+"""Runs whose rows are deleted in one transaction."""
+
+
+class Blocked(msgspec.Struct, frozen=True):
+    """A run that was not removed."""
+
+    run: str
+    reason: str
+    fix: str = ""
+
+
+class Outcome(msgspec.Struct):
+    """What a removal did, or would do."""
+
+    deleted: list[str] = []
+    purged: list[str] = []
+    blocked: list[Blocked] = []
+    size: int = 0
+    """Bytes of the records and files of these runs. Files that other runs have too are not freed."""
+
+
+class Retention:
+    """Removes runs of one store."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._store = engine.store
+
+    # --- looking ---
+
+    async def usage(self, who: Principal = Principal()) -> list[Space]:
+        who.require("viewer", "view runs")
+        return await self._store.usage(who.tenant)
+
+    async def removals(self, who: Principal = Principal(), *, limit: int | None = 100) -> list[Removal]:
+        """The runs that were deleted or purged, newest first."""
+        who.require("viewer", "view runs")
+        return await self._store.removals(who.tenant, limit=limit)
+
+    async def removal_of(self, run: str, tenant: str) -> Removal | None:
+        found = await self._store.removals(tenant, run)
+        return found[0] if found else None
+
+    async def tenants(self) -> list[str]:
+        """The tenants that have runs."""
+        return sorted({row.tenant for row in await self._store.runs(limit=None)})
+
+    # --- removing ---
+
+    async def delete(
+        self,
+        run: str,
+        who: Principal = Principal(),
+        *,
+        force: bool = False,
+        contents: bool = False,
+        reason: str = "",
+    ) -> Outcome:
+        """Deletes a run with its children, or with `contents`, only purges their contents. Raises `Refused` or `Busy`."""
+        who.require("admin", "delete runs")
+        row = await self._store.run(run)
+        outcome = await self._remove([row], who, force=force, contents=contents, reason=reason)
+        for one in outcome.blocked:
+            raise Refused(one.reason, fix=one.fix)
+        return outcome
+
+    async def prune(
+        self,
+        criteria: Criteria,
+        who: Principal = Principal(),
+        *,
+        contents: bool = False,
+        reason: str = "",
+        dry_run: bool = False,
+        pause: float = 0.0,
+    ) -> Outcome:
+        """Removes the runs that fit. Runs that others depend on stay. `pause` is how many seconds to wait between runs."""
+        who.require("admin", "delete runs")
+        if not criteria.says_something:
+            raise BadInput("Nothing says which runs to remove.", fix="For example: --older-than 30d.")
+        now = self._engine.clock()
+        rows = await self._store.runs(tenant=who.tenant, caller="", name=criteria.playbook or None, limit=None)
+        sizes = await self._store.sizes(who.tenant) if criteria.larger_than is not None or dry_run else {}
+        chosen = criteria.selected(rows, now, lambda run: sizes.get(run, 0))
+        if contents:
+            chosen = [row for row in chosen if row.reason != PURGED_RUN]
+        return await self._remove(
+            chosen, who, contents=contents, reason=reason, dry_run=dry_run, pause=pause, sizes=sizes
+        )
+
+    async def erase(
+        self,
+        who: Principal = Principal(),
+        *,
+        owner: str = "",
+        inputs: Mapping[str, str] | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Outcome:
+        """Deletes all runs of a user, or all runs with these inputs, with the runs that were forked from them."""
+        who.require("admin", "erase data")
+        if not owner and not inputs:
+            raise BadInput("Nothing says whose data to erase.", fix="Pass --owner NAME or --input NAME=VALUE.")
+        rows = await self._store.runs(tenant=who.tenant, limit=None)
+        by_id = {row.id: row for row in rows}
+        found = [
+            row for row in rows if owner in ("", row.owner) and (not inputs or await self._has_inputs(row.id, inputs))
+        ]
+        concerned = {_outermost(row, by_id).id for row in found}
+        for row in reversed(rows):  # oldest first, so that forks of forks are found
+            if row.parent in by_id and _outermost(by_id[row.parent], by_id).id in concerned:
+                concerned.add(_outermost(row, by_id).id)
+        chosen = [row for row in rows if row.id in concerned]
+        words = "a person's data" + (", by owner" if owner else "")
+        words += f", by the input {', '.join(sorted(inputs))}" if inputs else ""
+        sizes = await self._store.sizes(who.tenant) if dry_run else {}
+        return await self._remove(chosen, who, force=force, reason=words, dry_run=dry_run, sizes=sizes)
+
+    async def sweep(self) -> Swept:
+        """Frees the space of everything that was removed, step by step."""
+        total = Swept(more=True)
+        while total.more:
+            began = time.perf_counter()
+            swept = await self._store.sweep(self._engine.clock())
+            total = Swept(total.rows + swept.rows, total.texts + swept.texts, total.files + swept.files, swept.more)
+            await _let_others_write(began)
+        return total
+
+    # --- inside ---
+
+    async def _has_inputs(self, run: str, wanted: Mapping[str, str]) -> bool:
+        """Whether a run was started or continued with these inputs."""
+        kinds = (RunStarted.__name__, Forked.__name__)
+        given: dict[str, Any] = {}
+        async for record in self._store.records(run, kinds=kinds):
+            try:
+                event = self._engine.codec.entry(record).event
+            except CuebookError:  # it was purged
+                continue
+            if isinstance(event, RunStarted):
+                given.update(event.inputs)
+            elif isinstance(event, Forked):
+                given.update({**event.values, **(event.edit.inputs if event.edit is not None else {})})
+        return all(name in given and _as_text(given[name]) == value for name, value in wanted.items())
+
+    async def _remove(
+        self,
+        rows: Sequence[RunRow],
+        who: Principal,
+        *,
+        force: bool = False,
+        contents: bool = False,
+        reason: str = "",
+        dry_run: bool = False,
+        pause: float = 0.0,
+        sizes: Mapping[str, int] | None = None,
+    ) -> Outcome:
+        outcome = Outcome()
+        going = {row.id for row in rows}
+        together: list[Removal] = []
+        for row in rows:
+            family = await self._family(row)
+            against, forks = await self._against(family, going, contents)
+            if against is not None and not (force and against.forcible):
+                outcome.blocked.append(Blocked(row.id, against.reason, against.fix))
+                going.discard(row.id)
+                continue
+            words = "; ".join(part for part in (reason, against.reason if against else "") if part)
+            emptied = contents or forks
+            (outcome.purged if emptied else outcome.deleted).append(row.id)
+            outcome.size += sum((sizes or {}).get(one.id, 0) for one in family)
+            if dry_run:
+                continue
+            removals = [self._removal(one, who, words, emptied, against is not None) for one in reversed(family)]
+            if not emptied:
+                together += removals
+            if emptied or against is not None or len(together) >= _AT_ONCE or pause:
+                together = await self._take(together, force, outcome)
+            if emptied:
+                for one in removals:
+                    await self._engine.purge(one)
+            if pause:
+                await self.sweep()
+                await asyncio.sleep(pause)
+        if not dry_run:
+            await self._take(together, force, outcome)
+            await self.sweep()
+        return outcome
+
+    async def _take(self, removals: list[Removal], force: bool, outcome: Outcome) -> list[Removal]:
+        """Deletes these runs, some in each transaction; if one cannot be deleted any more, each in its own."""
+        for first in range(0, len(removals), _AT_ONCE):
+            part = removals[first : first + _AT_ONCE]
+            began = time.perf_counter()
+            try:
+                await self._store.remove(part, force=force)
+            except (Busy, NotFound, Refused) as error:
+                if len(part) > 1:
+                    for one in part:
+                        await self._take([one], force, outcome)
+                    continue
+                outcome.deleted = [one for one in outcome.deleted if one != part[0].run]
+                if not isinstance(error, NotFound):
+                    outcome.blocked.append(Blocked(part[0].run, error.message, error.fix or ""))
+                continue
+            for one in part:
+                await self._forget_decisions(one)
+            await _let_others_write(began)
+        return []
+
+    async def _forget_decisions(self, removal: Removal) -> None:
+        """Removes what was kept about a run."""
+        if await self._store.is_kept(EVERYONE, SERVED, removal.run):
+            await self._store.forget(EVERYONE, SERVED, removal.run)
+        for name in await self._store.kept(removal.tenant, revoked_in(removal.run)):
+            await self._store.forget(removal.tenant, revoked_in(removal.run), name)
+
+    async def _family(self, row: RunRow) -> list[RunRow]:
+        """The run and the runs that it started, directly or not."""
+        found = [row]
+        for one in found:
+            found += await self._store.runs(tenant=row.tenant, caller=one.id, limit=None)
+        return found
+
+    async def _against(
+        self, family: Sequence[RunRow], going: set[str], contents: bool
+    ) -> tuple[_Objection | None, bool]:
+        """What speaks against removing a run, and whether others were forked from it."""
+        row = family[0]
+        forks = [one async for one in self._forks(family, going)]
+        found: _Objection | None = None
+        if row.caller and row.caller not in going:
+            fix = f"Delete run {row.caller}, or use --force."
+            found = _Objection(f"Run {row.id} is a child of run {row.caller}.", fix)
+        if forks:
+            empties = "Delete that run first; --force purges the contents and keeps the journal's chain."
+            found = _Objection(f"Run {forks[0].id} was forked from run {forks[0].parent}.", empties)
+        for one in family:
+            if one.status not in ENDED:
+                words = f"Run {one.id} is {one.status.replace('_', ' ')}."
+                fix = f"`cuebook cancel {row.id}` ends it."
+                can = not (contents or forks)
+                found = _Objection(words, fix + (" --force deletes it as it is." if can else ""), can)
+            if await self._store.alive(one.id):
+                words, fix = f"Run {one.id} is being driven.", "Wait until it waits or ends, or cancel it."
+                found = _Objection(words, fix, not (contents or forks))
+        return found, bool(forks)
+
+    async def _forks(self, family: Sequence[RunRow], going: set[str]) -> AsyncIterator[RunRow]:
+        mine = {one.id for one in family}
+        for one in family:
+            for fork in await self._store.runs(tenant=one.tenant, parent=one.id, limit=None):
+                if fork.id not in going and fork.id not in mine:
+                    yield fork
+
+    def _removal(self, row: RunRow, who: Principal, reason: str, emptied: bool, forced: bool) -> Removal:
+        return Removal(
+            run=row.id,
+            tenant=row.tenant,
+            what="purged" if emptied else "deleted",
+            name=row.name,
+            created=row.created,
+            status=row.status,
+            by=who.name,
+            at=self._engine.clock(),
+            reason=reason,
+            forced=forced,
+        )
+
+
+class _Objection(msgspec.Struct, frozen=True):
+    reason: str
+    fix: str
+    forcible: bool = True
+
+
+def _outermost(row: RunRow, rows: Mapping[str, RunRow]) -> RunRow:
+    """The run that started this one, directly or not; the run itself if no run did."""
+    while row.caller and row.caller in rows:
+        row = rows[row.caller]
+    return row
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+async def _let_others_write(began: float) -> None:
+    """Leaves the store to others for as long as it was just used."""
+    await asyncio.sleep(max(0.002, min(0.1, time.perf_counter() - began)))

@@ -1,0 +1,204 @@
+"""Commands that remove runs: delete, prune and erase."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import Any
+
+import click
+
+from cuebook.config.settings import checked
+from cuebook.kernel.errors import BadInput
+from cuebook.service.retention import Blocked, Criteria, Outcome
+from cuebook.service.service import Service
+from cuebook.surfaces import display
+from cuebook.surfaces.cli import completion, options, session
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.terminal import views
+from cuebook.surfaces.cli.terminal.output import complain, say
+
+_SHOWN = 10
+FORCE = click.Option(
+    ["--force"], is_flag=True, help="Remove runs that others depend on or that have not ended; the reason is recorded."
+)
+CONTENTS = click.Option(
+    ["--contents"], is_flag=True, help="Purge only the contents; the journal's chain stays and can be verified."
+)
+DRY_RUN = click.Option(["--dry-run"], is_flag=True, help="Only show what would be removed.")
+
+
+@command(
+    "delete",
+    [
+        click.Argument(["runs"], nargs=-1, required=True, metavar="RUN...", shell_complete=completion.runs()),
+        CONTENTS,
+        FORCE,
+        click.Option(["--reason"], metavar="TEXT", default="", help="Why; it is recorded."),
+        options.AS_USER,
+        options.STORE,
+        options.AS_JSON,
+    ],
+)
+def delete_command(given: Given) -> int:
+    """Delete runs, with the child runs that they started.
+
+    Texts, playbooks and files that no other run refers to are freed. With --contents, only the contents of the journal are
+    purged: its records keep their digests, so the chain still verifies, and a new record says who purged it and why.
+
+    A run is refused if it has not ended, if it is a child, or if another run was forked from it. --force deletes it anyway
+    and records the reason; of a run that others were forked from, the chain stays, because theirs begins with it.
+    """
+
+    async def act(service: Service) -> int:
+        who = await session.acting(service, given)
+        outcome = Outcome()
+        for name in given["runs"]:
+            row = await service.get(name, who)
+            more = {"force": given["force"], "contents": given["contents"], "reason": given["reason"]}
+            one = await service.retention.delete(row.id, who, **more)
+            outcome.deleted += one.deleted
+            outcome.purged += one.purged
+        return _report(given, outcome)
+
+    return session.look(given, act)
+
+
+@command(
+    "prune",
+    [
+        click.Option(
+            ["--older-than"], metavar="TIME", help="Only runs that have not changed for this long, as in 30d."
+        ),
+        click.Option(["--status"], metavar="STATUS", multiple=True, help="Only runs in this state; repeatable."),
+        click.Option(["--playbook"], metavar="NAME", help="Only runs of this playbook."),
+        click.Option(
+            ["--larger-than"], metavar="SIZE", help="Only runs whose records and files are larger, as in 10MB."
+        ),
+        click.Option(["--keep"], metavar="N", help="Keep the newest N runs of each playbook."),
+        CONTENTS,
+        DRY_RUN,
+        options.AS_USER,
+        options.STORE,
+        options.AS_JSON,
+    ],
+)
+def prune_command(given: Given) -> int:
+    """Delete runs that have ended, by age, state, playbook and size.
+
+    A run is deleted if all options that are given hold. Runs that other runs were forked from stay as long as those do.
+    Runs can be started and continued in the meantime: the store is never locked for more than a few milliseconds.
+    """
+    criteria = criteria_of({name: given[name] for name in ("older_than", "status", "playbook", "larger_than", "keep")})
+
+    async def act(service: Service) -> int:
+        who = await session.acting(service, given)
+        more = {"contents": given["contents"], "dry_run": given["dry_run"], "reason": _words(given)}
+        return _report(given, await service.retention.prune(criteria, who, **more))
+
+    return session.look(given, act)
+
+
+@command(
+    "erase",
+    [
+        click.Option(["--owner"], metavar="NAME", default="", help="Erase the runs that this user started."),
+        click.Option(
+            ["--input", "inputs"],
+            metavar="NAME=VALUE",
+            multiple=True,
+            help="Erase the runs with this input; with several, all of them must match.",
+        ),
+        FORCE,
+        DRY_RUN,
+        options.AS_USER,
+        options.STORE,
+        options.AS_JSON,
+    ],
+)
+def erase_command(given: Given) -> int:
+    """Erase one person's data: delete all runs that they started, or all runs with an input that names them.
+
+    Child runs and runs that were forked from them are deleted too. What remains is a line for each run that says that it
+    was deleted, when and by whom, but not whose data it was. Exit code 1 means that some runs could not be erased.
+    """
+    inputs = _pairs(given["inputs"])
+
+    async def act(service: Service) -> int:
+        who = await session.acting(service, given)
+        more = {"owner": given["owner"], "inputs": inputs, "force": given["force"], "dry_run": given["dry_run"]}
+        return _report(given, await service.retention.erase(who, **more), strict=True)
+
+    return session.look(given, act)
+
+
+def criteria_of(given: dict[str, Any], prefix: str = "--") -> Criteria:
+    """The criteria from flags, checked as the settings of the same name are."""
+
+    def value(name: str) -> Any:
+        flag = f"{prefix}{name.replace('_', '-')}"
+        return checked(f"retention.{name}", given[name], flag) if given.get(name) else None
+
+    return Criteria(
+        older_than=value("older_than"),
+        status=value("status") or (),
+        playbook=value("playbook") or "",
+        larger_than=value("larger_than"),
+        keep=value("keep"),
+    )
+
+
+def _pairs(given: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not name or not equals:
+            raise BadInput(f"--input {one}: expected NAME=VALUE.", fix="For example: --input email=ann@example.com.")
+        found[name] = value
+    return found
+
+
+def _words(given: Given) -> str:
+    """The command without what names the store, as the reason that is recorded."""
+    parts = ["prune"]
+    for name in ("older_than", "playbook", "larger_than", "keep"):
+        if given[name]:
+            parts += [f"--{name.replace('_', '-')}", shlex.quote(str(given[name]))]
+    for status in given["status"]:
+        parts += ["--status", status]
+    return " ".join(parts)
+
+
+def _report(given: Given, outcome: Outcome, *, strict: bool = False) -> int:
+    dry = bool(given.get("dry_run"))
+    if given["as_json"]:
+        blocked = [{"run": one.run, "reason": one.reason, "fix": one.fix} for one in outcome.blocked]
+        sys.stdout.write(
+            views.json_line(
+                {
+                    "deleted": outcome.deleted,
+                    "purged": outcome.purged,
+                    "kept": blocked,
+                    "size": outcome.size,
+                    "dry_run": dry,
+                }
+            )
+        )
+    else:
+        would = "would be " if dry else ""
+        size = f" ({display.size_words(outcome.size)})" if dry else ""
+        counts = [f"{display.counted(len(outcome.deleted), 'run')} {would}deleted{size}"]
+        if outcome.purged:
+            counts.append(f"the contents of {display.counted(len(outcome.purged), 'run')} {would}purged")
+        if outcome.blocked:
+            counts.append(f"{display.counted(len(outcome.blocked), 'run')} kept")
+        say(", ".join(counts) + ".")
+        _explain(outcome.blocked)
+    return 1 if strict and outcome.blocked else 0
+
+
+def _explain(blocked: list[Blocked]) -> None:
+    for one in blocked[:_SHOWN]:
+        complain(f"kept {one.run}: {one.reason} {one.fix}".rstrip())
+    if len(blocked) > _SHOWN:
+        complain(f"... and {len(blocked) - _SHOWN} more; --json lists them all.")
