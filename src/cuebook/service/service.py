@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from cuebook.service.nodes import Nodes
     from cuebook.service.retention import Retention
     from cuebook.service.runs.edits import EditPlan
+    from cuebook.service.transfer import Copied
 
 __all__ = ["PYTHON", "Principal", "RunView", "Service"]
 
@@ -186,6 +187,18 @@ class Service(Queries):
         from cuebook.service.retention import Retention
 
         return Retention(self._engine)
+
+    async def export_runs(self, runs: Sequence[str], path: Path, who: Principal = Principal()) -> list[str]:
+        """Writes runs to a file for another installation, with the runs that they need; returns all of them."""
+        from cuebook.service.exchange import export_runs
+
+        return await export_runs(self._store, runs, path, who)
+
+    async def import_runs(self, path: Path, who: Principal, see: Callable[[Copied], None]) -> list[Copied]:
+        """Adds the runs of an exported file."""
+        from cuebook.service.exchange import import_runs
+
+        return await import_runs(path, self._store, who, see)
 
     # --- starting ---
 

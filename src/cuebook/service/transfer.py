@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Literal
 
 import msgspec
@@ -44,19 +44,26 @@ def full_check(store: Store) -> Check:
 
 
 async def copy_runs(
-    source: Store, target: Store, see: Callable[[Copied], None], check: Check | None = None
+    source: Store,
+    target: Store,
+    see: Callable[[Copied], None],
+    check: Check | None = None,
+    *,
+    driven: bool = False,
+    only: Collection[str] | None = None,
 ) -> list[Copied]:
     """Copies every run that the target does not have, parents before their forks. Changes nothing in the source.
 
     A run that is being driven is skipped, because its journal is still growing, and so is one that fails the check of its
-    chain, or the `check` that is given.
+    chain, or the `check` that is given. With `driven`, such a run is copied as it is at one moment, as if its driver had been
+    killed then. With `only`, no other runs are copied.
     """
     rows = {row.id: row for row in await source.runs(limit=None)}
     results: dict[str, Copied] = {}
-    for run in sorted(rows, key=lambda run: rows[run].created):
+    for run in sorted(rows if only is None else only, key=lambda run: rows[run].created):
         for one in reversed(_lineage(rows, run)):
             if one not in results:
-                results[one] = await _copy(source, target, rows[one], check)
+                results[one] = await _copy(source, target, rows[one], check, driven)
                 see(results[one])
     return list(results.values())
 
@@ -82,18 +89,18 @@ def _lineage(rows: dict[str, RunRow], run: str) -> list[str]:
     return found
 
 
-async def _copy(source: Store, target: Store, row: RunRow, check: Check | None) -> Copied:
+async def _copy(source: Store, target: Store, row: RunRow, check: Check | None, driven: bool) -> Copied:
     unfinished = row.status not in ENDED
-    if await source.alive(row.id):
+    if not driven and await source.alive(row.id):
         return Copied(row.id, "driven", unfinished, "a process is driving it")
-    whole = await source.whole(row.id)
-    verdict = verify(whole.records)
+    verdict = verify((await source.whole(row.id)).records)
     if verdict.broken_at is not None:
         return Copied(row.id, "broken", unfinished, f"record {verdict.broken_at} of its journal was changed")
     verdict = verdict if check is None else await check(row.id)
     if verdict.broken_at is not None:
         return Copied(row.id, "broken", unfinished, f"it is broken at record {verdict.broken_at}: {verdict.problem}")
     copy = await source.take_out(row.id)
+    ours = [record.chain for record in copy.records]
     unfinished = copy.row.status not in ENDED  # it may have ended since the runs were listed
     behind = texts_behind(copy.records, source.text)
     copy.texts = {found.digest: found.text for found in behind if found.text is not None}
@@ -102,16 +109,19 @@ async def _copy(source: Store, target: Store, row: RunRow, check: Check | None) 
     try:
         await target.bring_in(copy)
     except RunExists:
-        there = await target.whole(row.id)
-        known, ours = [record.chain for record in there.records], [record.chain for record in whole.records]
+        known = await _chain(target, row.id)
         if known[: len(ours)] == ours:
             return Copied(row.id, "present", unfinished)
         earlier = ours[: len(known)] == known
         return Copied(row.id, "present", unfinished, EARLIER if earlier else "another run with this id is there")
-    there = await target.whole(row.id)
-    if [record.chain for record in there.records] != [record.chain for record in whole.records]:
+    if await _chain(target, row.id) != ours:
         return Copied(row.id, "broken", unfinished, "the copy differs from the original")
     return Copied(row.id, "copied", unfinished)
+
+
+async def _chain(store: Store, run: str) -> list[bytes]:
+    """The chain values of a run's own records."""
+    return [record.chain for record in (await store.take_out(run)).records]
 
 
 async def _copy_file(source: Store, target: Store, tenant: str, digest: str) -> None:

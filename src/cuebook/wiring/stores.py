@@ -114,4 +114,9 @@ def signing_key(config: Config, reveal: Callable[[str], str]) -> dict[str, Any]:
             fix="Make one with `openssl rand -hex 32`, and set signing_key (CUEBOOK_SIGNING_KEY) to its handle,"
             " for example env:CUEBOOK_KEY.",
         )
-    return {"key_file": place.with_name(f"{place.name}.key")}
+    return {"key_file": key_file_of(place)}
+
+
+def key_file_of(place: Path) -> Path:
+    """The file of the key that belongs to a store in a file."""
+    return place.with_name(f"{place.name}.key")

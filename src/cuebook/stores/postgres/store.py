@@ -63,6 +63,7 @@ _NOT_OVER = (
     " OR EXISTS (SELECT 1 FROM signals s WHERE s.run = r.key AND NOT s.taken AND s.kind = 'retry'))"
 )
 _WAIT = "body, state, answer, decider"
+_SIGNALS = "SELECT kind, payload, sender, id FROM signals WHERE run = %s AND NOT taken ORDER BY id"
 _LAST = "\U0010ffff"
 _SHORTEST_ANSWER = 3.0
 """Seconds that a heartbeat has at least, even if leases are short."""
@@ -396,7 +397,26 @@ class PostgresStore(RemovalTables, FileTables):
                 seq = rows[-1].seq + 1
 
     async def whole(self, run: str) -> Whole:
-        async def work(connection: AsyncConnection[Any]) -> tuple[RunRow, list[Any], list[Any], list[Record]]:
+        return (await self._snapshot(run))[0]
+
+    async def take_out(self, run: str) -> RunCopy:
+        whole, checkpoints, signals, files = await self._snapshot(run)
+        first = whole.row.parent_seq if whole.row.parent else 1
+        return RunCopy(
+            row=whole.row,
+            text=await self.playbook(whole.row.playbook),
+            records=[record for record in whole.records if record.seq >= first],
+            steps=in_order(whole.steps),
+            waits=whole.waits,
+            signals=[_signal(run, one) for one in signals],
+            checkpoints=[(path, seq) for path, seq in checkpoints],
+            files=[digest for (digest,) in files],
+        )
+
+    async def _snapshot(self, run: str) -> tuple[Whole, list[Any], list[Any], list[Any]]:
+        """A run, its checkpoints, the signals that no driver has taken, and its files, as of one moment."""
+
+        async def work(connection: AsyncConnection[Any]) -> tuple[Whole, list[Any], list[Any], list[Any]]:
             async with self._database.transaction(connection) as transaction:
                 rows = transaction.all
                 await transaction.do("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -413,25 +433,12 @@ class PostgresStore(RemovalTables, FileTables):
                     at = await rows("SELECT key FROM runs WHERE id = %s", (part,))
                     query = f"SELECT {RECORD} FROM records WHERE run = %s AND seq >= %s AND seq < %s ORDER BY seq"
                     records += [Record(part, *one) for one in await rows(query, (at[0][0], first, last))]
-                return row, steps, waits, records
+                checkpoints = await rows("SELECT path, seq FROM checkpoints WHERE run = %s ORDER BY seq", (key,))
+                signals = await rows(_SIGNALS, (key,))
+                files = await rows("SELECT digest FROM run_files WHERE run = %s ORDER BY digest", (key,))
+                return whole_of(row, steps, waits, records), checkpoints, signals, files
 
-        row, steps, waits, records = await self._database.use(work)
-        return whole_of(row, steps, waits, records)
-
-    async def take_out(self, run: str) -> RunCopy:
-        whole = await self.whole(run)
-        first = whole.row.parent_seq if whole.row.parent else 1
-        query = "SELECT path, seq FROM checkpoints WHERE run = %s ORDER BY seq"
-        return RunCopy(
-            row=whole.row,
-            text=await self.playbook(whole.row.playbook),
-            records=[record for record in whole.records if record.seq >= first],
-            steps=in_order(whole.steps),
-            waits=whole.waits,
-            signals=await self._signals_of(run),
-            checkpoints=[(path, seq) for path, seq in await self._all(query, (await self._key(run),))],
-            files=await self.files(run),
-        )
+        return await self._database.use(work)
 
     async def bring_in(self, copy: RunCopy) -> None:
         await self._write(operations.bring_in, copy, ready=copy.row.id)
@@ -535,8 +542,8 @@ class PostgresStore(RemovalTables, FileTables):
         return [wait_row(row) for row in rows]
 
     async def _signals_of(self, run: str) -> list[Signal]:
-        rows = await self._all(
-            "SELECT kind, payload, sender, id FROM signals WHERE run = %s AND NOT taken ORDER BY id",
-            (await self._key(run),),
-        )
-        return [Signal(run, row[0], msgspec.json.decode(row[1]), row[2], row[3]) for row in rows]
+        return [_signal(run, row) for row in await self._all(_SIGNALS, (await self._key(run),))]
+
+
+def _signal(run: str, row: Sequence[Any]) -> Signal:
+    return Signal(run, row[0], msgspec.json.decode(row[1]), row[2], row[3])

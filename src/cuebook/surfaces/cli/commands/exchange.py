@@ -1,0 +1,96 @@
+"""`cuebook export` and `cuebook import`: runs as a file for another installation."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from cuebook.kernel.errors import BadInput
+from cuebook.service.service import Service
+from cuebook.service.transfer import Copied
+from cuebook.surfaces import display
+from cuebook.surfaces.cli import completion, options, session
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.terminal import views
+from cuebook.surfaces.cli.terminal.output import complain, say
+
+
+@command(
+    "export",
+    [
+        click.Argument(["names"], nargs=-1, required=True, metavar="RUN... FILE"),
+        options.AS_USER,
+        options.STORE,
+        options.AS_JSON,
+    ],
+)
+def export_command(given: Given) -> int:
+    """Write runs to a file that another installation can import, verify and replay.
+
+    The file has the runs with their texts and files, the runs that they were forked from or started by, and those that they
+    started. It ends with a digest of everything in it. Secrets are not in it. To only prove what a run did, use `cuebook audit
+    RUN --export FILE`.
+    """
+    *runs, path = given["names"]
+    if not runs:
+        raise BadInput("Expected runs and a file.", fix="For example: cuebook export RUN run.cuebook")
+
+    async def act(service: Service) -> int:
+        who = await session.acting(service, given)
+        found = [(await service.get(run, who)).id for run in runs]
+        written = await service.export_runs(found, Path(path), who)
+        if given["as_json"]:
+            sys.stdout.write(views.json_line({"file": path, "runs": written}))
+        else:
+            needed = len(written) - len(set(found))
+            more = (
+                f", and {display.counted(needed, 'run')} that {'they need' if len(found) > 1 else 'it needs'}"
+                if needed
+                else ""
+            )
+            say(f"{display.counted(len(set(found)), 'run')}{more} in {path}.")
+        return 0
+
+    return session.look(given, act)
+
+
+@command(
+    "import",
+    [
+        click.Argument(["file"], shell_complete=completion.any_file),
+        options.AS_USER,
+        options.STORE,
+        options.AS_JSON,
+    ],
+)
+def import_command(given: Given) -> int:
+    """Add the runs of an exported file to the store.
+
+    A file of which a byte was changed is refused, and so is a run that does not verify. Runs that are there already are
+    skipped. A run that waits can be answered here as well as where it came from: use only one of the two. Exit code 1 means
+    that some runs could not be imported.
+    """
+
+    async def act(service: Service) -> int:
+        who = await session.acting(service, given)
+        results = await service.import_runs(Path(given["file"]), who, lambda one: _complain(one, given))
+        counts = Counter("failed" if one.detail else one.result for one in results)
+        if given["as_json"]:
+            shown = [{"run": one.run, "result": one.result, "detail": one.detail} for one in results]
+            sys.stdout.write(views.json_line({"runs": shown}))
+        else:
+            runs = display.counted(counts["copied"], "run")
+            say(f"{runs} imported, {counts['present']} already there, {counts['failed']} not imported.")
+            if any(one.unfinished and one.result == "copied" for one in results):
+                say("Some of them can still continue: use them only here, or only where they came from.")
+        return 1 if counts["failed"] else 0
+
+    return session.with_service(given, act)
+
+
+def _complain(one: Copied, given: Given) -> None:
+    if one.detail and not given["as_json"]:
+        complain(f"{one.run}: not imported, {one.detail}.")

@@ -1,0 +1,116 @@
+"""Backups: taken while several processes write, private, complete, and refused if a byte was changed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.events import ENDED
+from cuebook.service.backup import back_up, restore, unpack
+from cuebook.stores.sqlite import SqliteStore
+from tests.support.command_line import CommandLine
+from tests.support.programs import begin, engine_on
+from tests.support.shared_stores import SharedStore
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def writing(folder: Path, name: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that starts and drives runs."""
+    module = "tests.service.backup_load_process"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, str(folder), name], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def test_a_backup_under_load_restores_to_a_store_that_verifies_and_continues(
+    shared_store: SharedStore, tmp_path: Path
+) -> None:
+    with writing(tmp_path, "a") as first, writing(tmp_path, "b") as second:
+        done = []
+        for process in (first, second, first, second):
+            assert process.stdout is not None
+            done.append(process.stdout.readline().strip())
+        source = shared_store.path if isinstance(shared_store, SqliteStore) else shared_store
+        manifest, checked = await back_up(source, tmp_path / "backup", b"k" * 32, None)
+        assert first.poll() is second.poll() is None, "the processes go on"
+    assert checked.broken == ()
+    assert checked.checked == checked.runs >= len(done)
+    assert stat.S_IMODE((tmp_path / "backup").stat().st_mode) == 0o600
+
+    place = tmp_path / "restored" / "store.db"
+    again, rechecked = await restore(tmp_path / "backup", place, tmp_path / "restored" / "store.db.key", None)
+    assert (again, rechecked) == (manifest, checked)
+    assert {stat.S_IMODE(one.stat().st_mode) for one in place.parent.iterdir()} == {0o600}
+    assert (tmp_path / "restored" / "store.db.key").read_bytes() == b"k" * 32
+    restored = SqliteStore(place)
+    rows = {row.id: row for row in await restored.runs(limit=None)}
+    assert {rows[run].status for run in done} == {"completed"}
+    interrupted = set(await restored.ready(restored.now(), "d"))
+    assert interrupted == {run for run, row in rows.items() if row.status not in ENDED}
+    engine = engine_on(restored, tmp_path)
+    for run in interrupted:
+        assert (await engine.drive(run)).status == "completed"
+    await engine.close()
+    await restored.close()
+
+
+async def test_a_changed_byte_is_refused_and_nothing_is_overwritten(file_store: SqliteStore, tmp_path: Path) -> None:
+    engine = engine_on(file_store, tmp_path)
+    await engine.drive(await begin(engine, "counting"))
+    await engine.close()
+    backup = tmp_path / "backup"
+    await back_up(file_store.path, backup, None, None)
+    with pytest.raises(BadInput, match="exists"):
+        await back_up(file_store.path, backup, None, None)
+    with pytest.raises(BadInput, match="exists"):
+        await restore(backup, file_store.path, tmp_path / "key", None)
+    data = backup.read_bytes()
+    for at in range(0, len(data), len(data) // 40):
+        changed = tmp_path / "changed"
+        changed.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        try:
+            _, key = unpack(changed, tmp_path / "out")
+        except BadInput:
+            (tmp_path / "out").unlink(missing_ok=True)
+            continue
+        assert (tmp_path / "out").read_bytes() in data, "only what is between the parts of the archive may differ"
+        (tmp_path / "out").unlink()
+    assert [one.name for one in tmp_path.iterdir() if one.name.startswith(".cuebook")] == []
+
+
+def test_the_commands_bring_a_store_back(cli: CommandLine) -> None:
+    cli.write("note.playbook.md", '# Note\n\n## STEP 1: Ask\n\n@elicit(input, "Which?")\n')
+    run = cli.call("run", "note.playbook.md", "--no-ask", "--json")
+    assert run.code == 3, run.err
+    store = ["--store", "copy.db"]
+    assert "1 of 1 run verified" in cli.call("backup", "b.cuebook", "--with-key").out
+    again = cli.call("backup", "b.cuebook")
+    assert (again.code, "exists" in again.err) == (2, True)
+    assert cli.call("restore", "b.cuebook", *store).code == 0
+    (one,) = cli.call("runs", "--json", *store).object
+    assert cli.call("answer", one["id"], "tea", *store).code == 0
+    assert cli.call("resume", one["id"], "--no-ask", *store).code == 0
+    assert cli.call("delete", one["id"]).code == 1, "it waits"
+    gone = cli.call("delete", one["id"], "--force", "--reason", "a test")
+    assert gone.out == "1 run deleted.\n", gone.err
+    assert "deleted by local" in cli.call("show", one["id"]).err
+    assert "a test; Run" in cli.call("store", "removals").out
+    assert cli.call("prune", "--older-than", "0s", *store, "--dry-run").out.startswith("1 run would be deleted")
+    assert "note" in cli.call("store", "usage", *store).out.lower()
+    assert cli.call("erase", "--owner", "local", *store).out == "1 run deleted.\n"

@@ -1,0 +1,95 @@
+"""Runs as files: another installation imports, verifies and replays them, and refuses what was changed."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cuebook.gate.roles import NotAllowed, Principal
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import Store
+from cuebook.service.service import Service
+from cuebook.service.transfer import Copied
+from cuebook.stores.memory import MemoryStore
+from cuebook.stores.sqlite import SqliteStore
+from tests.support.command_line import CommandLine
+from tests.support.programs import begin, service_on
+from tests.support.records import RecordWriter, driven
+
+ME = Principal()
+
+
+def ignored(one: Copied) -> None:
+    """For results that the list at the end has too."""
+
+
+@pytest.fixture
+async def there(tmp_path: Path) -> AsyncIterator[Service]:
+    """Another installation."""
+    made = service_on(SqliteStore(tmp_path / "there.db"), tmp_path)
+    yield made
+    await made.close()
+
+
+async def test_a_run_arrives_with_its_children_and_forks_and_is_replayed(
+    store: Store, there: Service, tmp_path: Path
+) -> None:
+    here = service_on(store, tmp_path)
+    await here._engine.drive(await begin(here._engine, "calling", run="caller", child="counting"))
+    for file in ("one", "two"):
+        await store.put_piece("local", file, 0, b"a")
+        await store.put_file("local", file, 1)
+    row = (await store.take_out("caller")).row
+    row.id, row.parent, row.parent_seq = "fork", "caller", 2
+    first = [record async for record in store.records("caller")][0]
+    fork = RecordWriter("fork", 0, (1, first.chain))
+    await store.create(row, "text", fork.batch(*driven(), files=["one"]))
+    path = tmp_path / "file"
+    children = [one.id for one in await here.children("caller")]
+    assert children
+    assert set(await here.export_runs(["caller"], path)) == {"caller", *children}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    results = await there.import_runs(path, ME, ignored)
+    assert {one.result for one in results} == {"copied"}
+    for run in ("caller", *children):
+        assert await there._store.whole(run) == await store.whole(run)
+        assert (await there.verify(run)).broken_at is None
+        assert (await there.replay(run)).problem == ""
+    assert {one.result for one in await there.import_runs(path, ME, ignored)} == {"present"}
+    with pytest.raises(BadInput, match="exists"):
+        await here.export_runs(["caller"], path)
+    with pytest.raises(NotAllowed):
+        await there.import_runs(path, Principal("bob", roles=frozenset({"runner"})), ignored)
+
+
+async def test_a_changed_byte_is_refused_and_nothing_is_imported(tmp_path: Path, there: Service) -> None:
+    here = service_on(MemoryStore(), tmp_path)
+    await here._engine.drive(await begin(here._engine, "counting"))
+    path, changed = tmp_path / "file", tmp_path / "changed"
+    await here.export_runs(["run"], path)
+    data = path.read_bytes()
+    for at in range(0, len(data), len(data) // 60):
+        changed.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(BadInput):
+            await there.import_runs(changed, ME, ignored)
+    for cut in (data[:-1], data[: len(data) // 2], b"", b"{}\n"):
+        changed.write_bytes(cut)
+        with pytest.raises(BadInput):
+            await there.import_runs(changed, ME, ignored)
+    assert await there.runs(limit=None) == []
+
+
+def test_the_commands_bring_a_run_to_another_store(cli: CommandLine) -> None:
+    run = cli.call("run", cli.tea, "--json").object["run"]
+    assert cli.call("export", run, "tea.cuebook").out == "1 run in tea.cuebook.\n"
+    other = ["--store", "other.db"]
+    assert cli.call("import", "tea.cuebook", *other).out == "1 run imported, 0 already there, 0 not imported.\n"
+    assert cli.call("audit", run, "--verify", *other).code == 0
+    assert cli.call("replay", run, *other).code == 0
+    assert cli.call("delete", run, "--contents", *other).out.startswith("0 runs deleted, the contents of 1 run purged")
+    assert "by local" in cli.call("audit", run, "--verify", *other).out
+    assert cli.call("show", run, *other).code == 0
+    assert cli.call("audit", run, *other).code == 0
