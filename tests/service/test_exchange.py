@@ -16,8 +16,7 @@ from cuebook.service.transfer import Copied
 from cuebook.stores.memory import MemoryStore
 from cuebook.stores.sqlite import SqliteStore
 from tests.support.command_line import CommandLine
-from tests.support.programs import begin, service_on
-from tests.support.records import RecordWriter, driven
+from tests.support.programs import begin, engine_on, service_on
 
 ME = Principal()
 
@@ -37,30 +36,26 @@ async def there(tmp_path: Path) -> AsyncIterator[Service]:
 async def test_a_run_arrives_with_its_children_and_forks_and_is_replayed(
     store: Store, there: Service, tmp_path: Path
 ) -> None:
-    here = service_on(store, tmp_path)
-    await here._engine.drive(await begin(here._engine, "calling", run="caller", child="counting"))
-    for file in ("one", "two"):
-        await store.put_piece("local", file, 0, b"a")
-        await store.put_file("local", file, 1)
-    row = (await store.take_out("caller")).row
-    row.id, row.parent, row.parent_seq = "fork", "caller", 2
-    first = [record async for record in store.records("caller")][0]
-    fork = RecordWriter("fork", 0, (1, first.chain))
-    await store.create(row, "text", fork.batch(*driven(), files=["one"]))
-    path = tmp_path / "file"
-    children = [one.id for one in await here.children("caller")]
-    assert children
-    assert set(await here.export_runs(["caller"], path)) == {"caller", *children}
+    engine = engine_on(store, tmp_path)
+    await engine.drive(await begin(engine, "calling", run="caller", child="counting"))
+    await engine.close()
+    here, path = service_on(store, tmp_path), tmp_path / "file"
+    fork = (await here.restart("caller", "after")).id
+    await engine.drive(fork)
+    (child,) = await here.children("caller")
+    assert await here.export_runs([fork], path) == ["caller", child.id, fork]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     results = await there.import_runs(path, ME, ignored)
     assert {one.result for one in results} == {"copied"}
-    for run in ("caller", *children):
-        assert await there._store.whole(run) == await store.whole(run)
+    for run in ("caller", child.id, fork):
+        copy, original = await there._store.whole(run), await store.whole(run)
+        assert copy.records == original.records
+        assert {step.key: step for step in copy.steps} == {step.key: step for step in original.steps}
         assert (await there.verify(run)).broken_at is None
-        assert (await there.replay(run)).problem == ""
+        assert (await there.replay(run)).complete
     assert {one.result for one in await there.import_runs(path, ME, ignored)} == {"present"}
     with pytest.raises(BadInput, match="exists"):
-        await here.export_runs(["caller"], path)
+        await here.export_runs([fork], path)
     with pytest.raises(NotAllowed):
         await there.import_runs(path, Principal("bob", roles=frozenset({"runner"})), ignored)
 

@@ -160,7 +160,7 @@ _GUARDED = (
 """Settings that a project file cannot change. The file may come with a clone, so it must not weaken the user's
 protection, choose a store with its own approvals, or set prices.
 """
-_TABLES = ("budget", "limits", "serve", "worker", "temporal")
+_TABLES = ("budget", "limits", "retention", "serve", "worker", "temporal")
 """Tables of settings."""
 _REACH = ("mcp", "tools", "search", "skills", "agents", "secrets")
 """Tables that define what playbooks may access."""
@@ -211,7 +211,7 @@ class _Layers:
         if name not in KINDS:
             raise file.unknown(name, [*KINDS, "providers", *_REACH])
         origin = file.origin(name)
-        if file.shared and (name in _GUARDED or name.startswith(("limits.", "worker.", "temporal."))):
+        if file.shared and (name in _GUARDED or name.startswith(("limits.", "retention.", "worker.", "temporal."))):
             raise BadInput(
                 f"{origin}: a project file may not set '{name}'.",
                 fix=f"Set it in your own {FILE}, in {ENVIRONMENT[name]}, or leave it out.",
