@@ -523,3 +523,19 @@ async def test_fixes_match_the_client(web: ServedApp) -> None:
     refused = await web.client.post("/api/runs", json={"playbook": book})
     assert refused.status_code == 422
     assert refused.json()["fix"] == "Pass them in `inputs`."
+
+
+async def test_an_admin_deletes_a_run_and_sees_the_space_it_used(web: ServedApp) -> None:
+    await web.model(ScriptedModel(["A."], cycle=True)).serve()
+    run = await web.begin(playbook=web.book("asks.md", ASKS))
+    await web.waiting(run)
+    used = (await web.get("/api/usage"))["usage"]
+    assert any(one["kind"] == "records" and one["runs"] == 1 for one in used)
+    refused = await web.client.request("DELETE", f"/api/runs/{run}", json={})
+    assert refused.status_code == 409
+    assert "awaiting input" in refused.text
+    gone = await web.client.request("DELETE", f"/api/runs/{run}", json={"force": True, "reason": "a test"})
+    assert gone.status_code == 204
+    shown = await web.client.get(f"/api/runs/{run}")
+    assert shown.status_code == 404
+    assert "deleted by local" in shown.json()["detail"]

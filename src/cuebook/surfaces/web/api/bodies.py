@@ -75,6 +75,12 @@ class Cancel(_Body, frozen=True):
     reason: Reason = ""
 
 
+class Delete(_Body, frozen=True):
+    force: bool = False
+    contents: bool = False
+    reason: Reason = ""
+
+
 class Retry(_Body, frozen=True):
     whole_step: bool = False
 

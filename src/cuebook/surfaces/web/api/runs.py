@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 from urllib.parse import quote
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -130,6 +131,19 @@ async def cancel(request: Request, site: Site, who: Principal) -> Response:
     asked = await body(request, bodies.Cancel)
     row = await site.service.cancel(request.path_params["id"], asked.reason, who)
     return await _continued(site, row, adopt=True)
+
+
+async def delete(request: Request, site: Site, who: Principal) -> Response:
+    """Deletes a run, or purges its contents."""
+    asked = await body(request, bodies.Delete)
+    row = await site.service.get(request.path_params["id"], who)
+    await site.service.retention.delete(row.id, who, force=asked.force, contents=asked.contents, reason=asked.reason)
+    return Response(status_code=204)
+
+
+async def usage(request: Request, site: Site, who: Principal) -> Response:
+    """The space that runs use."""
+    return answer({"usage": msgspec.to_builtins(await site.service.retention.usage(who))})
 
 
 async def retry(request: Request, site: Site, who: Principal) -> Response:
