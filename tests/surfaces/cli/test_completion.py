@@ -89,7 +89,7 @@ def offered(cli: CommandLine, *words: str, shell: str = "zsh") -> list[str]:
 
 
 def test_commands_are_offered(cli: CommandLine) -> None:
-    assert offered(cli, "ex") == ["explain"]
+    assert offered(cli, "exp") == ["explain", "export"]
     assert {"run", "validate", "diff", "completion"} <= set(offered(cli, ""))
 
 

@@ -1,0 +1,87 @@
+"""Removing runs from a SQLite file: in short transactions, overwritten on the disk, and found by an older store's migration."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from cuebook.kernel.context import Text, digest_of
+from cuebook.kernel.events import ArtifactMade, Checkpointed
+from cuebook.kernel.ports import Removal
+from cuebook.stores.sqlite import SqliteStore, removals
+from tests.support.programs import new_row
+from tests.support.records import RecordWriter, create, driven, long
+
+SECRET = "ann@example.com lives in Rome. "
+
+
+def removal(run: str) -> Removal:
+    return Removal(
+        run=run, tenant="local", what="deleted", name="hand", created=1.0, status="completed", by="ann", at=2.0
+    )
+
+
+async def swept(store: SqliteStore) -> int:
+    """Frees everything; returns in how many transactions."""
+    count = 1
+    while (await store.sweep(store.now())).more:
+        count += 1
+    return count
+
+
+async def test_what_is_deleted_is_not_in_the_file_any_more(file_store: SqliteStore) -> None:
+    writer = RecordWriter("run")
+    short, texts = ArtifactMade(Text(SECRET)), [ArtifactMade(Text(SECRET * number)) for number in (100, 500)]
+    row = new_row("hand", "run")
+    row.playbook = digest_of(SECRET)
+    await file_store.create(row, SECRET, writer.batch(*driven(), short, *texts))
+    await file_store.put_piece("local", "f", 0, SECRET.encode() * 1000)
+    await create(file_store, "other")
+    files = [file_store.path, Path(f"{file_store.path}-wal")]
+    assert any(SECRET.encode() in one.read_bytes() for one in files)
+    file_store._connection.execute("INSERT INTO files VALUES ('local', 'f', 1, 0)")
+    await file_store.remove([removal("run")], force=True)
+    await swept(file_store)
+    assert not any(SECRET.encode() in one.read_bytes() for one in files)
+
+
+async def test_one_transaction_removes_only_so_much(file_store: SqliteStore) -> None:
+    writer = RecordWriter("run")
+    steps = [Checkpointed({"n": number}, {}) for number in range(2000)]
+    await file_store.create(new_row("hand", "run"), "text", writer.batch(*steps, ArtifactMade(long())))
+    await file_store.remove([removal("run")], force=True)
+    with patch.object(removals, "BUDGET", 0.0005):
+        first = await file_store.sweep(file_store.now())
+        assert first.more
+        assert first.rows < 2000
+        await create(file_store, "next")
+        assert [record.seq async for record in file_store.records("next")] == [1], "another run takes none of them"
+        assert await swept(file_store) > 1
+    assert file_store._all("SELECT count(*) FROM records", ()) == [(1,)]
+
+
+async def test_references_of_an_older_store_are_found_in_its_journals(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "old.db")
+    shared = ArtifactMade(long("s"))
+    for run in ("one", "two"):
+        await store.create(new_row("hand", run), f"text of {run}", RecordWriter(run).batch(*driven(), shared))
+    await store.close()
+    with sqlite3.connect(tmp_path / "old.db") as connection:
+        for name in ("runs_of_playbook", "runs_by_parent", "signals_of_run"):
+            connection.execute(f"DROP INDEX {name}")
+        for name in ("run_texts", "removals"):
+            connection.execute(f"DROP TABLE {name}")
+        connection.execute("ALTER TABLE files DROP COLUMN touched")
+        connection.execute("PRAGMA user_version = 7")
+    store = SqliteStore(tmp_path / "old.db")
+    await store.remove([removal("one")], force=True)
+    await swept(store)
+    assert store.text(digest_of(str(long("s")))) == str(long("s"))
+    await store.remove([removal("two")], force=True)
+    await swept(store)
+    with pytest.raises(Exception, match="purged"):
+        store.text(digest_of(str(long("s"))))
+    await store.close()
