@@ -18,7 +18,14 @@ def test_every_command_is_in_one_group_or_has_another_name(bare_cli: CommandLine
     grouped = [name for parts in GROUPS.values() for part in parts for name in part]
     assert sorted([*grouped, *INSTEAD]) == sorted(COMMANDS)
     short = bare_cli.call("--help").out
-    assert [group for group in GROUPS if f"\n  {group} " in short] == ["Write", "Run", "Inspect", "Operate", "Set up"]
+    assert [group for group in GROUPS if f"\n  {group} " in short] == [
+        "Write",
+        "Run",
+        "Inspect",
+        "Operate",
+        "Keep",
+        "Set up",
+    ]
     assert all(name in short for name in grouped)
 
 

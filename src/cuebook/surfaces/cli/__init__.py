@@ -72,10 +72,10 @@ COMMANDS = {
 
 GROUPS = {
     "Write": (("new", "validate", "explain"), ("convert", "graph", "test")),
-    "Run": (("run", "resume", "answer"), ("cancel", "decide", "restart", "retry", "runtime")),
+    "Run": (("run", "resume"), ("answer", "cancel", "decide", "restart", "retry", "runtime")),
     "Inspect": (("runs", "show"), ("audit", "diff", "events", "files", "inbox", "replay")),
     "Operate": (("serve",), ("mcp", "node", "nodes", "policy", "secrets", "state", "users", "worker")),
-    "Keep": (("backup",), ("delete", "erase", "export", "import", "prune", "restore", "store")),
+    "Keep": ((), ("backup", "delete", "erase", "export", "import", "prune", "restore", "store")),
     "Set up": (("models",), ("completion", "doctor", "keys")),
 }
 """The groups in `--help`: the most used commands, shown with their descriptions, and the others, shown by name only."""
@@ -122,7 +122,9 @@ class Commands(click.Group):
         """Writes the short list of commands, so that the help fits a 24-line terminal."""
         rows = []
         for group, (most_used, others) in GROUPS.items():
-            lines = [f"{name:<11}{COMMANDS[name][1]}" for name in most_used] + [f"also {', '.join(others)}"]
+            lines = [f"{name:<11}{COMMANDS[name][1]}" for name in most_used]
+            rest = ", ".join(others)
+            lines.append(f"also {rest}" if most_used else rest)
             rows += [(group if number == 0 else "", line) for number, line in enumerate(lines)]
         with formatter.section("Commands"):
             formatter.write("".join(f"  {group:<9}{line}\n" for group, line in rows))
