@@ -22,9 +22,9 @@ MEANING: dict[Role, str] = {
 }
 
 
-RESERVED = ("local", "assistant", "nobody", "trigger")
+RESERVED = ("local", "assistant", "nobody", "retention", "trigger")
 """Names that journals and sessions use: the user at the machine, an assistant over stdio, a visitor without a token,
-and the token of a playbook (`trigger.` followed by its name).
+automatic retention, and the token of a playbook (`trigger.` followed by its name).
 """
 
 

@@ -539,3 +539,13 @@ async def test_an_admin_deletes_a_run_and_sees_the_space_it_used(web: ServedApp)
     shown = await web.client.get(f"/api/runs/{run}")
     assert shown.status_code == 404
     assert "deleted by local" in shown.json()["detail"]
+    purged = await web.begin(playbook="asks")
+    await web.waiting(purged)
+    await web.post(f"/api/runs/{purged}/cancel", 202)
+    await web.until(purged, "cancelled")
+    emptied = await web.client.request("DELETE", f"/api/runs/{purged}", json={"contents": True})
+    assert emptied.status_code == 204
+    assert (await web.get(f"/api/runs/{purged}"))["status"] == "cancelled"
+    for page in (f"/runs/{purged}", f"/runs/{purged}/timeline", "/runs", "/"):
+        assert (await web.client.get(page)).status_code in (200, 404), page
+    assert (await web.client.get(f"/runs/{purged}")).status_code == 200
