@@ -172,8 +172,8 @@ class ScriptedNode:
 
 
 @asynccontextmanager
-async def joined(node: ScriptedNode) -> AsyncIterator[ScriptedNode]:
+async def joined(node: ScriptedNode, **options: Any) -> AsyncIterator[ScriptedNode]:
     try:
-        yield await node.join()
+        yield await node.join(**options)
     finally:
         await node.close()

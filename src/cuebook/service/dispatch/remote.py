@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from cuebook.gate.roles import Principal
 from cuebook.kernel.run import RunRow
 from cuebook.service.dispatch.follow import a_worker, its_turn, missing_worker, rested
@@ -9,11 +11,23 @@ from cuebook.service.worker import Worker
 
 
 class RemoteWorker(Worker):
-    """Has the interface of a worker, and drives nothing itself except runs of this process's own Python programs."""
+    """Has the interface of a worker, and drives nothing itself except runs of this process's own Python programs, and runs
+    that wait for a node which is connected here.
+    """
 
     async def open(self) -> None:
         await self._service.connect()
-        await self._service.stream.listen()
+        await self._service.stream.listen(self._news.set)
+        self._loop = asyncio.create_task(self._serve())
+
+    async def _look(self) -> None:
+        offer = self._service.offer
+        if offer is not None and offer.connected:
+            await super()._look()
+
+    async def _should_take(self, run: str, now: float) -> bool:
+        row, offer = await self._service.row(run), self._service.offer
+        return offer is not None and offer.meets(row.needs) and not await self._is_foreign(run)
 
     async def take(self, run: str, *, adopt: bool = False) -> None:
         """The service has already woken the run."""

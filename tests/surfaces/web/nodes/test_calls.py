@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cuebook.performers.nodes.protocol import Call, Finished, Outcome, Refused
+from cuebook.service.dispatch.remote import RemoteWorker
 from tests.support.scripted_node import ScriptedNode, joined
 from tests.surfaces.web.served_app import ServedApp
 
@@ -174,3 +175,100 @@ async def test_the_only_node_that_offers_it_is_used_and_of_several_one_must_be_n
             assert failed["error"]["code"] == "node_ambiguous"
             assert "barn, shop" in failed["error"]["message"]
         assert len(node.calls) == 1
+
+
+async def test_a_secret_is_sent_only_where_nobody_on_the_way_can_read_it(
+    app: ServedApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOOR_CODE", "a-secret-of-nine-words")
+    app.rule(ALLOWED + '[secrets]\nallow = ["env:DOOR_CODE"]\n')
+    text = ONE.replace('make","test"]\'', "make\"]' token=secret:env:DOOR_CODE")
+    node = await paired(app)
+    far = {"X-Forwarded-For": "192.0.2.7"}
+    async with joined(node, more=far):
+        failed = await outcome(app, await begin(app, text))
+        assert failed["error"]["code"] == "insecure_secret"
+    assert node.calls == []
+    async with joined(node, more={**far, "X-Forwarded-Proto": "https"}):
+        assert (await outcome(app, await begin(app, text)))["status"] == "completed"
+    async with joined(node):
+        run = await begin(app, text)
+        assert (await outcome(app, run))["status"] == "completed"
+    assert [call.arguments["token"] for call in node.calls] == ["a-secret-of-nine-words"] * 2
+    events = (await app.client.get(f"/api/runs/{run}/events")).text
+    assert "a-secret-of-nine-words" not in events
+    assert "env:DOOR_CODE" in events
+
+
+async def test_the_policy_decides_and_an_approval_names_the_node(app: ServedApp) -> None:
+    app.rule('[tools]\nask = ["node:*"]\n')
+    text = ONE.replace("    node: shop\n", "")
+    async with joined(await paired(app)) as node:
+        run = await begin(app, text)
+        wait = (await outcome(app, run))["waits"][0]
+        assert wait["kind"] == "approval"
+        [row] = await app.service.waits(run)
+        assert row.details["preview"]["node"] == "shop (shop-host)"
+        assert "make" in row.details["preview"]["arguments"]
+        assert node.calls == []
+        await app.post(f"/api/waits/{wait['wait']}/decide", 200, decision="approve")
+        assert (await app.until(run, "completed", "failed"))["status"] == "completed"
+    app.rule('[tools]\ndeny = ["node:shop/command.*"]\n')
+    async with joined(node):
+        failed = await outcome(app, await begin(app, text))
+        assert (failed["error"]["code"], len(node.calls)) == ("forbidden", 1)
+
+
+async def test_a_cancelled_run_ends_its_call_on_the_node(app: ServedApp) -> None:
+    begun = asyncio.Event()
+
+    async def never(call: Call) -> Outcome | None:
+        begun.set()
+        return None
+
+    async with joined(await paired(app, answer=never)) as node:
+        run = await begin(app)
+        await begun.wait()
+        await app.post(f"/api/runs/{run}/cancel")
+        assert (await app.until(run, "cancelled"))["status"] == "cancelled"
+        async with asyncio.timeout(10):
+            while node.stopped != [node.calls[0].id]:
+                await asyncio.sleep(0.01)
+
+
+async def test_other_branches_go_on_while_one_waits_for_a_node(app: ServedApp) -> None:
+    text = """
+name: Both
+steps:
+  - id: both
+    parallel: all
+    branches:
+      far:
+        - {id: make, command: "node command run argv:='[]'", node: shop}
+      here:
+        - {id: ask, input: {text: Go on?}}
+        - {id: say, command: cli echo said}
+"""
+    node = await paired(app)
+    run = await app.begin(playbook=app.book("both.yaml", text))
+    wait = (await app.until(run, "awaiting_input"))["waits"][0]
+    await app.post(f"/api/waits/{wait['wait']}/answer", 200, value="yes")
+    waiting = await app.until(run, "paused")
+    assert waiting["reason"] == "needs"
+    assert {one["label"]: one["status"] for one in waiting["steps"]}["say"] == "completed"
+    async with joined(node):
+        assert (await outcome(app, run))["status"] == "completed"
+
+
+async def test_where_other_processes_drive_the_runs_a_server_still_drives_those_that_need_its_nodes(
+    app: ServedApp,
+) -> None:
+    await app.site.worker.close()
+    remote = RemoteWorker(app.service, app.wiring.factory.workspace.path)
+    await remote.open()
+    run = await begin(app)
+    await app.service.drive(run)  # as a worker does
+    assert (await app.service.row(run)).reason == "needs"
+    async with joined(await paired(app)):
+        assert (await outcome(app, run))["status"] == "completed"
+    await remote.close()
