@@ -175,10 +175,11 @@ steps:
   - {id: stop, command: cli false}
 """,
     )
-    while row.status != "awaiting_approval" or len(await harness.store.waits(run=row.id)) < 2:
+    waits = {one.place.step: one for one in await harness.store.waits(run=row.id)}
+    while "second" not in waits:
         row = await later(harness, 2, row.id)
-    wait = next(one for one in await harness.store.waits(run=row.id) if one.place.step == "second")
-    await harness.service.decide(wait.id, "approve")
+        waits = {one.place.step: one for one in await harness.store.waits(run=row.id)}
+    await harness.service.decide(waits["second"].id, "approve")
     row = await harness.service.drive(row.id)
     row = await decided(harness, row, ("undo.second", "approve"), ("undo.first", "approve"))
     assert row.status == "failed"
