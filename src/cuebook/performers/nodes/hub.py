@@ -117,6 +117,7 @@ class Hub:
         self._connections: dict[tuple[str, str], Connection] = {}
         self._requests: dict[str, Request] = {}
         self._joining = asyncio.Lock()
+        self._arrived = asyncio.Event()
         self.changed: Callable[[], object] = lambda: None
         """Called when a node has connected."""
         self.closing = False
@@ -134,6 +135,16 @@ class Hub:
 
     def named(self, tenant: str, name: str) -> Connection | None:
         return self._connections.get((tenant, name))
+
+    async def arrival(self, tenant: str, name: str, seconds: float) -> Connection | None:
+        """The connection of a node, which may have been lost a moment ago; None if it does not come back in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                while (found := self.named(tenant, name)) is None:
+                    await self._arrived.wait()
+        except TimeoutError:
+            return None
+        return found
 
     def by_key(self, tenant: str, key: str) -> Connection | None:
         return next((one for one in self._connections.values() if (one.tenant, one.key) == (tenant, key)), None)
@@ -164,6 +175,11 @@ class Hub:
         await connection.send(Welcome(node=connection.name, server=release))
         for request in self._of(connection):
             await connection.send(Ask(id=request.call.id))
+        self._announce()
+
+    def _announce(self) -> None:
+        self._arrived.set()
+        self._arrived = asyncio.Event()
         self.changed()
 
     def leave(self, connection: Connection) -> None:
@@ -177,7 +193,7 @@ class Hub:
         connection.name = name
         self._connections[connection.tenant, name] = connection
         await connection.send(Welcome(node=name, server=release))
-        self.changed()
+        self._announce()
 
     async def end(self, connection: Connection, why: Refusal) -> None:
         """Ends a connection for good, and the requests of its node with it."""

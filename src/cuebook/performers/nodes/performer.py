@@ -22,6 +22,8 @@ from cuebook.performers.tools.arguments import check, places, with_handles, with
 
 _TO_END = 10.0
 """Seconds that a node has, after the time of a request is over, to end it and to answer."""
+_TO_COME_BACK = 10.0
+"""Seconds to wait for a node that was connected a moment ago."""
 _KEPT = (protocol.KEPT_DAYS - 1) * 86_400.0
 """Seconds for which the answer that a node does not know a request is believed."""
 
@@ -86,8 +88,12 @@ class NodePerformer:
         action = Action("tool", f"node:{name}/{target}", reads_only=reads_only)
         return Description((action,), f"On node {where}: {target}", preview, bound)
 
-    async def _found(self, effect: CallNode, run: str) -> tuple[Connection, protocol.OfferedAction] | Failed:
-        """The connection for an effect, and the action that it offers."""
+    async def _found(
+        self, effect: CallNode, run: str, patience: float = _TO_COME_BACK
+    ) -> tuple[Connection, protocol.OfferedAction] | Failed:
+        """The connection for an effect, and the action that it offers. It was there when the run came to this effect, so it is
+        waited for if it was lost since.
+        """
         tenant = (await self._store.run(run)).tenant
         known = await paired_nodes(self._store, tenant)
         name = effect.node
@@ -101,7 +107,7 @@ class NodePerformer:
                 )
             name = fitting[0] if fitting else ""
         paired = known.get(name)
-        connection = None if paired is None else self._hub.named(tenant, name)
+        connection = None if paired is None else await self._hub.arrival(tenant, name, patience)
         if paired is None or connection is None or connection.key != paired.key:
             return absent(effect, known)
         offered = connection.offers(effect.capability)
@@ -126,7 +132,7 @@ class NodePerformer:
     # --- performing ---
 
     async def perform(self, effect: CallNode, call: Call) -> AnyOutcome:
-        found = await self._found(effect, call.run)
+        found = await self._found(effect, call.run, call.limits.seconds)
         if isinstance(found, Failed):
             return found
         connection, action = found
@@ -139,7 +145,7 @@ class NodePerformer:
         return await self._outcome(effect, call, connection, request, action, ask=False)
 
     async def recall(self, effect: CallNode, call: Call) -> AnyOutcome | None:
-        found = await self._found(effect, call.run)
+        found = await self._found(effect, call.run, call.limits.seconds)
         if isinstance(found, Failed):
             return _unanswered(found.message, fix=found.fix)
         connection, action = found

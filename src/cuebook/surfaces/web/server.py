@@ -198,6 +198,7 @@ class _Stopping:
 
     async def _hand_over(self) -> None:
         """Hand over the runs while requests are still answered: a load balancer may need a moment to send them elsewhere."""
+        self._site.nodes.hub.closing = True
         if self._site.worker.is_driving:
             self._on_drain()
         await self._site.worker.drain(self._drain)

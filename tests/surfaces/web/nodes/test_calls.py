@@ -71,6 +71,8 @@ async def test_a_run_waits_for_an_absent_node_and_goes_on_when_it_connects(app: 
     waiting = await app.until(run, "paused")
     assert waiting["reason"] == "needs", waiting
     assert not app.service.drives(run)
+    page = (await app.client.get(f"/runs/{run}", headers={"Accept": "text/html"})).text
+    assert "aits for node shop to connect" in page
     async with joined(node):
         assert (await outcome(app, run))["status"] == "completed"
 

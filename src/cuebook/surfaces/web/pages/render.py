@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from cuebook.formats.forms import fields_of
+from cuebook.kernel.capabilities import in_words
 from cuebook.kernel.run import RunRow
 from cuebook.kernel.short_ids import short_id
 from cuebook.kernel.votes import rule_of, votes_words
@@ -55,6 +56,7 @@ def environment() -> Environment:
         steps=display.steps_of,
         counts_lines=run_objects.counts_lines,
         waits_for=_waits_for,
+        in_words=in_words,
         duration=duration,
         moment=moment,
         interruption=run_objects.interrupted_words,
