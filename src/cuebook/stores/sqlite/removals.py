@@ -21,6 +21,7 @@ from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Batch, Removal, Space, Swept
 from cuebook.stores.refusals import ERASED, PURGED_RUN, RECENT, check_removable, no_run
 from cuebook.stores.sqlite.database import Database
+from cuebook.stores.sqlite.group_commit import Writer
 from cuebook.stores.sqlite.transaction import Transaction
 
 BUDGET = 0.008
@@ -228,22 +229,21 @@ class _Sweep:
         return True
 
 
-class RemovalTables:
+class Removals:
     """The part of the store that removes runs."""
 
-    _writer: Any
-    _database: Database
-    _keys: dict[str, int]
-    _playbooks: dict[str, str]
+    def __init__(
+        self,
+        database: Database,
+        writer: Writer[Transaction],
+        read: Callable[[str, tuple[Any, ...]], list[Any]],
+    ) -> None:
+        self._database = database
+        self._writer = writer
+        self._all = read
 
-    def _all(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
-        raise TypeError("only a store reads")
-
-    async def remove(self, removals: Sequence[Removal], *, force: bool = False) -> None:
+    async def remove(self, removals: Sequence[Removal], force: bool) -> None:
         await self._writer.submit(remove, removals, force)
-        self._playbooks.clear()
-        for one in removals:
-            self._keys.pop(one.run, None)
 
     async def purge(self, batch: Batch, removal: Removal) -> None:
         await self._writer.submit(purge, batch, removal)
@@ -269,7 +269,7 @@ class RemovalTables:
         finally:
             connection.close()
 
-    async def removals(self, tenant: str, run: str = "", limit: int | None = 100) -> list[Removal]:
+    async def removals(self, tenant: str, run: str, limit: int | None) -> list[Removal]:
         only, values = (" AND run = ?", (tenant, run)) if run else ("", (tenant,))
         rows = self._all(
             f"SELECT body FROM removals WHERE tenant = ?{only} ORDER BY at DESC LIMIT ?",

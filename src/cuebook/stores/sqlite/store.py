@@ -10,8 +10,9 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -21,7 +22,7 @@ from cuebook.kernel.errors import (
 )
 from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import GENESIS, ROOT, Record
-from cuebook.kernel.ports import Batch, Claim, Fate, KeptRecord, News, Notice, RunCopy, Whole
+from cuebook.kernel.ports import Batch, Claim, Fate, KeptRecord, News, Notice, Removal, RunCopy, Space, Swept, Whole
 from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow
 from cuebook.stores.leases import Holder, Leases
 from cuebook.stores.refusals import ALIKE, damaged, in_order, no_run, no_wait, unfinished
@@ -41,8 +42,10 @@ from cuebook.stores.sqlite.database import Database
 from cuebook.stores.sqlite.files import FileTables
 from cuebook.stores.sqlite.group_commit import Writer
 from cuebook.stores.sqlite.log_space import LogSpace
-from cuebook.stores.sqlite.removals import RemovalTables
 from cuebook.stores.sqlite.transaction import HELD_SLOTS, LASTING_SLOTS, Transaction
+
+if TYPE_CHECKING:
+    from cuebook.stores.sqlite.removals import Removals
 
 _ALL = -1
 """SQLite's value for no limit."""
@@ -62,7 +65,7 @@ _NOT_OVER = (
 )
 
 
-class SqliteStore(RemovalTables, FileTables):
+class SqliteStore(FileTables):
     """Opens the store at `path` and creates it if it does not exist. A read-only store, for example on a read-only
     disk, can be read; every write is rejected.
     """
@@ -185,6 +188,35 @@ class SqliteStore(RemovalTables, FileTables):
 
     async def forget(self, tenant: str, kind: str, name: str) -> bool:
         return await self._writer.submit(Transaction.forget, tenant, kind, name)
+
+    # --- removing ---
+
+    @cached_property
+    def _removals(self) -> Removals:
+        from cuebook.stores.sqlite.removals import Removals  # few processes remove runs
+
+        return Removals(self._database, self._writer, self._all)
+
+    async def remove(self, removals: Sequence[Removal], *, force: bool = False) -> None:
+        await self._removals.remove(removals, force)
+        self._playbooks.clear()
+        for one in removals:
+            self._keys.pop(one.run, None)
+
+    async def purge(self, batch: Batch, removal: Removal) -> None:
+        await self._removals.purge(batch, removal)
+
+    async def sweep(self, now: float) -> Swept:
+        return await self._removals.sweep(now)
+
+    async def removals(self, tenant: str, run: str = "", limit: int | None = 100) -> list[Removal]:
+        return await self._removals.removals(tenant, run, limit)
+
+    async def sizes(self, tenant: str) -> dict[str, int]:
+        return await self._removals.sizes(tenant)
+
+    async def usage(self, tenant: str) -> list[Space]:
+        return await self._removals.usage(tenant)
 
     # --- reading ---
 
