@@ -87,7 +87,7 @@ def prune_command(given: Given) -> int:
     """Delete runs that have ended, by age, state, playbook and size.
 
     A run is deleted if all options that are given hold. Runs that other runs were forked from stay as long as those do.
-    Runs can be started and continued in the meantime: the store is never locked for more than a few milliseconds.
+    Runs can be started and continued in the meantime, because the work is done in many short transactions.
     """
     criteria = criteria_of({name: given[name] for name in ("older_than", "status", "playbook", "larger_than", "keep")})
 
