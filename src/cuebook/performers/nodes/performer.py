@@ -241,6 +241,8 @@ def _with_secrets(effect: CallNode, call: Call) -> dict[str, Any] | Failed:
 # --- outcomes -----------------------------------------------------------------------------------------
 
 _UNKNOWN = "node_unknown"
+_ENDED = ("timeout", "cancelled", "memory_limit", "cpu_limit", "process_limit")
+"""The codes of a request that was ended before it was done, so that it may have happened in part."""
 
 
 def read(outcome: protocol.Outcome | protocol.Known, effect: CallNode, name: str, seconds: float) -> AnyOutcome:
@@ -254,7 +256,7 @@ def read(outcome: protocol.Outcome | protocol.Known, effect: CallNode, name: str
             return _refused(outcome.code, outcome.message, outcome.fix)
         case protocol.Refused():
             details: dict[str, Any] = {"sent": True, "stdout": outcome.text, "stderr": outcome.stderr}
-            if outcome.code in ("timeout", "cancelled") and not effect.reads_only:
+            if outcome.code in _ENDED and not effect.reads_only:
                 details[UNANSWERED] = True
             return Failed(outcome.code, outcome.message, outcome.fix, details=details)
         case protocol.Finished(exit_code=None):

@@ -74,7 +74,9 @@ async def test_a_run_waits_for_an_absent_node_and_goes_on_when_it_connects(app: 
         while app.service.drives(run):
             await asyncio.sleep(0.01)
     page = (await app.client.get(f"/runs/{run}", headers={"Accept": "text/html"})).text
-    assert "This run waits for node shop to connect." in page, page[page.index("run-waits") : page.index("run-waits") + 600]
+    assert "This run waits for node shop to connect." in page, page[
+        page.index("run-waits") : page.index("run-waits") + 600
+    ]
     async with joined(node):
         assert (await outcome(app, run))["status"] == "completed"
 
