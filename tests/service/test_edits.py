@@ -143,6 +143,8 @@ async def test_a_waiting_pipeline_continues_with_a_corrected_step(runtime: Runti
     assert row.parent == old.id
     with pytest.raises(WaitClosed):
         await runtime.service.decide(wait.id, "approve")
+    with pytest.raises(Refused, match=f"is continued by run {row.id}"):
+        await runtime.service.continue_with(old.id, Playbook.from_text(text.replace("vier", "quatre"), "log.yml"))
     before = await runtime.service.row(old.id)
     assert (before.status, before.reason) == ("cancelled", "superseded_run")
     assert await runtime.service.superseded_by(before) == row.id

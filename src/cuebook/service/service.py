@@ -394,6 +394,7 @@ class Service(Queries):
         old = await self.playbook_of(row)
         if old is None:
             raise Refused(f"Run {row.id} belongs to a Python program, which is edited as such.")
+        await self._check_not_superseded(row)
         if row.status == "completed":
             raise Refused(f"Run {row.id} is completed: there is nothing to continue.", fix="Start a new run.")
         if await self._store.alive(row.id):
@@ -653,11 +654,14 @@ class Service(Queries):
         row = await self.get(run, who)
         check_not_child(row, "retried")
         check_not_purged(row, "retried")
+        await self._check_not_superseded(row)
+        await self._signal(Signal(row.id, "retry", {"whole_step": whole_step}, who.name))
+        return row
+
+    async def _check_not_superseded(self, row: RunRow) -> None:
         later = await self.superseded_by(row)
         if later:
             raise Refused(f"Run {row.id} is continued by run {later}, with a changed text.", fix=self._next(row, later))
-        await self._signal(Signal(row.id, "retry", {"whole_step": whole_step}, who.name))
-        return row
 
     async def send(self, run: str, channel: str, value: Any, who: Principal = Principal()) -> RunRow:
         """Sends a message to a run, which may be waiting for it now or wait for it later."""
