@@ -152,7 +152,12 @@ def undone(line: Progress, failed: Failed, *, partly: str = "") -> Program[Faile
 def _words_of(offer: Offer, failed: Failed, number: int, of: int) -> str:
     counted = f" ({number} of {of})" if offer.path is not None and of > 1 else ""
     part = "It may be done in part. " if offer.partly else ""
-    return f"{failed.message} {part}Undo step {offer.label}?{counted}"
+    return f"{_ended(failed.message)} {part}Undo step {offer.label}?{counted}"
+
+
+def _ended(words: str) -> str:
+    """A sentence with a full stop."""
+    return words if words.endswith((".", "!", "?")) else f"{words}."
 
 
 def _one(offer: Offer, words: str) -> Program[str]:
@@ -209,7 +214,9 @@ def _with(line: Progress, failed: Failed, offers: list[Offer], done: list[Offer]
         by_hand = _listed([f"{name}: {hint}" for name, hint in hints.items()], " ")
         also = f" To undo it by hand: {by_hand}" if by_hand else ""
         fix = f"{fix} `cuebook show {run}` shows what was not undone.{also}".strip()
-    return msgspec.structs.replace(failed, message=f"{failed.message} {_words(names, left)}", fix=fix, details=details)
+    return msgspec.structs.replace(
+        failed, message=f"{_ended(failed.message)} {_words(names, left)}", fix=fix, details=details
+    )
 
 
 def cancelled(error: Cancelled) -> Failed:
