@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cuebook.kernel.errors import AlreadyVoted, BadInput
-from cuebook.kernel.votes import Rule, can_be_met, counted, is_listed, rule_of, votes_words
+from cuebook.kernel.votes import Rule, can_be_met, counted, decided_words, is_listed, rule_of, votes_words
 
 TWO = {"rule": {"votes": 2}, "digest": "d"}
 
@@ -24,6 +24,15 @@ def test_two_people_decide_and_each_is_kept() -> None:
     assert done
     assert second["decision"] == "approve"
     assert [(one["by"], one["reason"]) for one in second["votes"]] == [("bob", "bobs"), ("cleo", "cleos")]
+
+
+def test_a_decision_names_everyone_who_voted_for_it() -> None:
+    _, first = vote(TWO, {}, "bob")
+    approved, denied, changes = (vote(TWO, first, "cleo", one)[1] for one in ("approve", "deny", "changes"))
+    assert decided_words(approved, "cleo") == "approved by bob and cleo"
+    assert decided_words(denied, "cleo") == "denied by cleo"
+    assert decided_words(changes, "cleo") == "changes requested by cleo"
+    assert decided_words({"decision": "approve"}, "bob") == "approved by bob"
 
 
 def test_a_person_votes_once_even_with_another_decision() -> None:

@@ -16,6 +16,7 @@ RULE, VOTES = "rule", "votes"
 """Keys: the rule in the details of an approval, and the votes in its answer."""
 ROLE = "role:"
 APPROVE, DENY, CHANGES = "approve", "deny", "changes"
+_DECIDED = {APPROVE: "approved", DENY: "denied", CHANGES: "changes requested"}
 
 
 class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -134,3 +135,10 @@ def votes_words(details: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
     no = [vote["by"] for vote in votes if vote["decision"] == DENY]
     words = f"{len(yes)} of {rule.votes} approved" + (f": {', '.join(yes)}" if yes else "")
     return words + (f"; denied by {', '.join(no)}" if no else "")
+
+
+def decided_words(answer: Mapping[str, Any], by: str) -> str:
+    """What was decided and by whom, as in `approved by alice and bob`. `by` is the person whose vote decided."""
+    decision = str(answer.get("decision", ""))
+    people = [vote["by"] for vote in votes_of(answer) if vote["decision"] == decision] or [by]
+    return f"{_DECIDED.get(decision, decision)} by {' and '.join(filter(None, [', '.join(people[:-1]), people[-1]]))}"

@@ -53,6 +53,7 @@ from cuebook.kernel.outcomes import (
     Usage,
 )
 from cuebook.kernel.run import FOR_RUN, Totals
+from cuebook.kernel.votes import votes_of
 
 _SHOWN = 500
 """The maximum length of text shown in an action; longer text is identified by its digest."""
@@ -91,6 +92,8 @@ class Decision(msgspec.Struct, omit_defaults=True):
     through: str = ""
     """The program that they used to decide, if it is not part of Cuebook."""
     reason: str = ""
+    votes: list[dict[str, Any]] = []
+    """Everyone's votes, oldest first, if one was not enough: who, what, when and why."""
     lasts: str = ""
     """`run` or `always`, if the approval also allowed something in advance."""
     allows: list[dict[str, str]] = []
@@ -438,6 +441,7 @@ def _decided(decision: Decision, closed: WaitClosed, at: float) -> None:
     decision.decision = {"approve": "approved", "deny": "denied"}.get(said, said)
     decision.reason = str(closed.answer.get("reason", ""))
     decision.through = str(closed.answer.get("through", ""))
+    decision.votes = votes_of(closed.answer)
     decision.lasts = str(closed.answer.get("lasts", ""))
     decision.allows = [*closed.answer.get(FOR_RUN, ()), *closed.answer.get("for_all", ())]
 

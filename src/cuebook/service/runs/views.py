@@ -30,6 +30,7 @@ from cuebook.kernel.events import (
 from cuebook.kernel.journal import Entry, Place, blocks_in, step_at
 from cuebook.kernel.outcomes import Answer, Failed, Resumed, is_incomplete
 from cuebook.kernel.run import RunRow, StepRow, WaitRow
+from cuebook.kernel.votes import decided_words
 from cuebook.service.runs.tool_calls import Plan, ToolCalls, ToolUse
 
 ARTIFACT_FILES: dict[str, tuple[str, str]] = {
@@ -288,10 +289,10 @@ def _at_breakpoints(steps: list[StepRow], waits: list[WaitRow]) -> list[StepRow]
 def _decided(closed: WaitClosed) -> str:
     if closed.how != "answered":
         return closed.how
-    said = "approved" if closed.answer.get("decision") == "approve" else "denied"
     reason = str(closed.answer.get("reason", "")).strip()
     lasts = {"run": " for this run", "always": " for all runs"}.get(closed.answer.get("lasts", ""), "")
-    return f"{said}{lasts} by {closed.by}{f': {reason}' if reason else ''}"
+    words = decided_words(closed.answer, closed.by).replace(" by ", f"{lasts} by ", 1)
+    return f"{words}{f': {reason}' if reason else ''}"
 
 
 class Sent(msgspec.Struct, frozen=True):

@@ -95,6 +95,38 @@ def test_people_read_it_as_lines(cli: CommandLine, approved: str) -> None:
     assert cli.call("verify", approved, "--json").object["head"] in words
 
 
+VOTED = """\
+name: Announce
+steps:
+  - id: draft
+    command: cli echo hello
+    effect: read
+  - id: publish
+    command: cli touch announced
+    approval: {votes: 2, by: [ada, bob], changes: draft}
+"""
+
+
+def test_every_vote_is_named_where_a_decision_is_shown(cli: CommandLine) -> None:
+    cli.write("announce.yml", VOTED)
+    for name in ("ada", "bob"):
+        assert cli.call("users", "add", name, "--role", "approver").code == 0
+    run = cli.call("run", "announce.yml", "--json").object["run"]
+    assert cli.call("decide", run, "changes", "--reason", "Shorter", "--as", "bob").code == 3
+    open_still = cli.call("decide", run, "approve", "--reason", "Looks right", "--as", "ada")
+    assert (open_still.code, "votes: 1 of 2 approved: ada" in open_still.err) == (3, True)
+    assert "who decides: 2 of: ada, bob" in open_still.err
+    assert cli.call("decide", run, "approve", "--as", "bob").code == 0
+    decided = audited(cli, run)["steps"][-1]["decisions"][0]
+    assert [(one["by"], one.get("reason", "")) for one in decided["votes"]] == [("ada", "Looks right"), ("bob", "")]
+    words = cli.call("audit", run).out
+    assert "vote:          approve by ada" in words
+    assert ": Looks right" in words
+    shown = cli.call("show", run).out
+    assert "approved by ada and bob" in shown
+    assert "changes requested by bob: Shorter" in shown
+
+
 def test_what_a_retry_supersedes_is_still_shown(cli: CommandLine, server: ModelServer) -> None:
     server.replies = [400]
     run = cli.call("run", "tea.md", "--json").object["run"]

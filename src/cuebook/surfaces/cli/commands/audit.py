@@ -292,6 +292,10 @@ def _decision_lines(decision: Decision, as_of: str) -> Iterator[tuple[str, str]]
     through = f" through {decision.through}" if decision.through else ""
     by = f" by {decision.by}{through}" if decision.by else ""
     yield "decided", f"{decision.decision}{by}{after}{f': {decision.reason}' if decision.reason else ''}"
+    for vote in decision.votes:
+        through = f" through {vote['through']}" if vote.get("through") else ""
+        why = f": {vote['reason']}" if vote.get("reason") else ""
+        yield "vote", f"{vote['decision']} by {vote['by']}{through}, {display.moment(vote['at'])}{why}"
     if decision.allows:
         lasting = "for this run" if decision.lasts == "run" else "from then on, in all runs"
         listed = "; ".join(f"{one['domain']} '{one['pattern']}' ({one['id']})" for one in decision.allows)

@@ -33,6 +33,7 @@ from cuebook.kernel.events import (
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.outcomes import CommandResult, Failed, HttpResponse, Page, Reply, ToolResult, Usage
 from cuebook.kernel.run import RunRow, StepRow
+from cuebook.kernel.votes import rule_of, votes_words
 from cuebook.service.runs import objects as run_objects
 from cuebook.service.service import RunView
 from cuebook.surfaces import display
@@ -332,6 +333,10 @@ def summary(view: RunView) -> list[tuple[str, str]]:
             )
         else:
             lines.append((wait.kind.replace("_", " "), f"{wait.prompt}{which}"))
+        if words := rule_of(wait.details).words():
+            lines.append(("who decides", words))
+        if words := votes_words(wait.details, wait.answer):
+            lines.append(("votes", words))
         if wait.kind == "question" and (choices := display.choices_of(wait)):
             lines.append(("answers", choices))
         if wait.expires is not None and wait.kind in (*ASKED, "timer", FOR_HOST):

@@ -12,6 +12,7 @@ from cuebook.kernel.events import Performed, Performing, Rewound, RunFinished, W
 from cuebook.kernel.files import files_of
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.outcomes import CommandResult, HttpResponse, Page, Reply, ToolResult
+from cuebook.kernel.votes import APPROVE, decided_words
 from cuebook.surfaces.display import action_line, outcome_lines, size_words
 from cuebook.surfaces.web.live.run_page import Picture
 from cuebook.surfaces.web.pages.render import piece
@@ -96,9 +97,9 @@ def _own_facts(entry: Entry) -> Iterator[Fact]:
         case Performed(outcome=ToolResult()):
             yield Fact(entry.seq, "outcome", "the tool returned a result")
         case WaitClosed(kind="approval", how=how, by=by, answer=answer):
-            said = {"approve": "approved", "deny": "denied"}.get(str(answer.get("decision", "")), how)
             reason = str(answer.get("reason", "")).strip()
-            words = f"{said}{f' by {by}' if by else ''}{f': {reason}' if reason else ''}"
-            yield Fact(entry.seq, "approval", words, said == "approved", headline=True)
+            said = decided_words(answer, by) if "decision" in answer else f"{how} by {by}" if by else how
+            words = f"{said}{f': {reason}' if reason else ''}"
+            yield Fact(entry.seq, "approval", words, answer.get("decision") == APPROVE, headline=True)
         case _:
             pass
