@@ -159,3 +159,31 @@ steps:
         ("UNKNOWN_REFERENCE", 5),
         ("SECRET_MISPLACED", 6),
     ]
+
+
+def test_a_misspelt_step_or_value_of_an_earlier_run_is_a_warning() -> None:
+    text = """\
+name: N
+steps:
+  - id: count
+    command: cli echo ${previous.cuont.stdout} ${state.totel}
+    state: {total: 1}
+  - {id: same, command: "cli echo ${previous.count.stdout} ${previous.same.stdout} ${state.total}"}
+"""
+    found = [(one.line, one.message) for one in check(text, "p.yml") if one.severity == "warning"]
+    assert [line for line, _ in found] == [4, 4]
+    assert "there is no step 'cuont'" in found[0][1]
+    assert "no step keeps a value 'totel'" in found[1][1]
+
+
+def test_a_path_into_an_answer_is_checked_against_the_schema_of_the_question() -> None:
+    text = """\
+name: N
+steps:
+  - id: window
+    input: {text: How long?, schema: {type: object, properties: {minutes: {type: integer}}}}
+  - {id: log, command: "cli echo ${window.json.minutess} ${window.json.minutes}"}
+  - {id: deep, command: "cli echo ${window.json.minutes.start}"}
+"""
+    found = [(one.severity, one.code, one.line) for one in check(text, "p.yml") if one.severity != "note"]
+    assert found == [("warning", "NOT_IN_SCHEMA", 5), ("error", "UNKNOWN_REFERENCE", 6)]

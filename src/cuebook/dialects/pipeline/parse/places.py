@@ -43,6 +43,8 @@ class Place(msgspec.Struct, frozen=True):
     """The schema of its output, if it declares one."""
     files: tuple[str, ...] = ()
     """The names of the files that it produces."""
+    keeps: tuple[str, ...] = ()
+    """The names of the values that it keeps for later runs."""
 
     def beyond(self, other: Place) -> tuple[Part, ...]:
         """The parts that contain this step but not the other."""
@@ -78,7 +80,9 @@ def _steps(value: Value, at: str, within: tuple[Part, ...], position: int) -> It
     written = fields["id"].text.strip() if "id" in fields else ""
     id = written or f"#{position}"
     where = f"{at.partition('[')[0]}.{written}" if written else at
-    yield Found(id, value, Place(position, _kind(value), within, _own_fields(value), value.line, _schema(value)), at)
+    kept = tuple(fields["state"].fields) if "state" in fields else ()
+    place = Place(position, _kind(value), within, _own_fields(value), value.line, _schema(value), keeps=kept)
+    yield Found(id, value, place, at)
     position += 1
     for inner, part, name in _inside(value, id):
         for found in find(inner, f"{where}.{name}", (*within, part), position):
@@ -107,8 +111,8 @@ def _kind(value: Value) -> str:
 
 
 def _schema(value: Value) -> Any:
-    """The schema that a step declares for its output; None if it declares none, or if it is a loop."""
-    output = value.fields.get("output")
+    """The schema that a step declares for its output or answer; None if it declares none, or if it is a loop."""
+    output = value.fields.get("input" if "input" in value.fields else "output")
     schema = output.fields.get("schema") if output is not None and output.kind == "map" else None
     return schema.plain if schema is not None and schema.kind == "map" and "for_each" not in value.fields else None
 

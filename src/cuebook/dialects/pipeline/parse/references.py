@@ -249,7 +249,8 @@ class Scope:
         first, *rest = path.split(".")
         if id in run_values.SOURCES and id not in self._steps:
             parts = tuple(int(one) if _INDEX.fullmatch(one) else one for one in rest)
-            return run_values.reference(self.shape, id, (first, *parts), {*self._steps} - {self.here}, line, at)
+            kept = {name for place in self._steps.values() for name in place.keeps}
+            return run_values.reference(self.shape, id, (first, *parts), self._steps, kept, line, at)
         if self._is_before(id, path, line, at):
             self._check_path(id, first, rest, line, at)
         return StepRef(id, (first, *(int(one) if _INDEX.fullmatch(one) else one for one in rest)))

@@ -22,13 +22,25 @@ MOST = 50
 
 
 def reference(
-    shape: Shape, source: str, path: tuple[str | int, ...], steps: Collection[str], line: int, at: str
+    shape: Shape,
+    source: str,
+    path: tuple[str | int, ...],
+    steps: Collection[str],
+    kept: Collection[str],
+    line: int,
+    at: str,
 ) -> RunRef:
-    """Checks the path of a reference. In an earlier run, a step may follow this one, or be this one."""
+    """Checks the path of a reference. In an earlier run, a step may follow this one, or be this one.
+
+    An earlier text may have had other `steps` and `kept` values, so an unknown one is only a warning.
+    """
     written = f"${source}.{'.'.join(map(str, path))}"
 
     def wrong(why: str, fix: str) -> None:
         shape.wrong(line, f"{at}: '{written[:60]}' {why}.", fix, "UNKNOWN_REFERENCE")
+
+    def odd(why: str, fix: str) -> None:
+        shape.odd(line, f"{at}: '{written[:60]}' may always be null: {why}.", fix, "ALWAYS_NULL")
 
     first = str(path[0])
     if source == "run" and (first not in RUN_FIELDS or len(path) > 1):
@@ -42,6 +54,10 @@ def reference(
         wrong("has no parts", f"Write $previous.{first}.json and the path.")
     elif source == "state" and not NAME.fullmatch(first):
         wrong("is not the name of a value", "Begin with a letter; use letters, digits, - and _.")
+    elif source == "previous" and first not in steps:
+        odd(f"there is no step '{first[:60]}'", shape.meant(first, steps))
+    elif source == "state" and first not in kept:
+        odd(f"no step keeps a value '{first[:60]}'", shape.meant(first, kept) if kept else "Keep it under `state`.")
     return RunRef(cast(Any, source), path)
 
 
