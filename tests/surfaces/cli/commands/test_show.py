@@ -220,6 +220,11 @@ def test_a_store_of_an_older_version_is_brought_up_to_date(cli: CommandLine, run
     connection = sqlite3.connect(cli.store)
     connection.executescript(
         """
+        DROP TABLE run_texts;
+        DROP TABLE removals;
+        DROP INDEX runs_of_playbook;
+        DROP INDEX runs_by_parent;
+        DROP INDEX signals_of_run;
         DROP INDEX runs_by_caller;
         DROP INDEX pieces_of_file;
         DROP INDEX runs_of_file;
@@ -230,6 +235,7 @@ def test_a_store_of_an_older_version_is_brought_up_to_date(cli: CommandLine, run
         DROP INDEX waits_open;
         ALTER TABLE waits DROP COLUMN kind;
         CREATE INDEX waits_open ON waits (tenant, opened) WHERE state = 'open';
+        DROP INDEX runs_in_need;
         ALTER TABLE runs DROP COLUMN workspace;
         ALTER TABLE runs DROP COLUMN needs;
         DROP TABLE slots;
