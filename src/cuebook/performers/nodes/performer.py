@@ -188,7 +188,8 @@ class NodePerformer:
                 outcome = msgspec.structs.replace(
                     outcome,
                     code="timeout",
-                    message=f"It took longer than {call.given:g} s on node '{connection.name}'.",
+                    message=_late(connection.name, effect, call.given),
+                    fix="Give the step more time: `timeout_ms`." if effect.timeout is not None else outcome.fix,
                 )
         except asyncio.CancelledError:
             if not hub.closing:
@@ -287,6 +288,13 @@ def _refused(code: str, message: str, fix: str = "") -> Failed:
 
 def _unanswered(message: str, fix: str = "") -> Failed:
     return Failed("node_lost", message, fix, details={"sent": True, UNANSWERED: True})
+
+
+def _late(name: str, effect: CallNode, seconds: float) -> str:
+    """With a time of its own, the step may have spent a part of it waiting for the node."""
+    if effect.timeout is not None:
+        return f"It was not over on node '{name}' when the {effect.timeout:g} s of the step (timeout_ms) had passed."
+    return f"It took longer than {seconds:.3g} s on node '{name}'."
 
 
 def _silent(name: str, seconds: float, connected: bool) -> Failed:

@@ -157,6 +157,17 @@ async def test_a_node_that_does_not_come_back_in_time_leaves_the_call_in_doubt_u
         assert node.stopped == [node.calls[-1].id]
 
 
+async def test_a_step_that_takes_too_long_names_the_limit_as_it_was_written(app: ServedApp) -> None:
+    async def slow(call: Call) -> Outcome | None:
+        await asyncio.sleep(1.2)
+        return Refused(id=call.id, code="cancelled", message="It was stopped.", began=True)
+
+    async with joined(await paired(app, answer=slow)):
+        run = await begin(app, more="timeout_ms: 700")
+        wait = (await outcome(app, run))["waits"][0]
+        assert "when the 0.7 s of the step (timeout_ms) had passed" in wait["prompt"]
+
+
 async def test_what_a_node_does_not_offer_or_refuses_is_not_done(app: ServedApp) -> None:
     async def refusing(call: Call) -> Outcome | None:
         return Refused(id=call.id, code="not_allowed", message="'make test' is not allowed here.", fix="Allow it.")
