@@ -130,6 +130,17 @@ def test_the_key_and_the_settings_of_the_node_are_out_of_reach(
         given(files=(str(tmp_path / "link"),))
 
 
+def test_a_writable_folder_that_commands_work_in_is_warned_about(
+    given: Callable[..., NodeSettings], tmp_path: Path
+) -> None:
+    shop, inbox = tmp_path / "shop", tmp_path / "shop" / "inbox"
+    inbox.mkdir(parents=True)
+    for folder, warned in ((f"{shop}:rw", True), (f"{inbox}:rw", True), (str(shop), False)):
+        said: list[str] = []
+        capabilities(given(allow=("make test",), folder=str(shop), files=(folder,), sandbox="none"), said.append)
+        assert any("decides what they do" in line for line in said) == warned
+
+
 def test_a_token_comes_from_the_command_line_a_file_or_the_environment(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from-a-file\n")
     assert token_of("given", {"CUEBOOK_NODE_TOKEN": "other"}) == "given"

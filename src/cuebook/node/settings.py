@@ -86,6 +86,12 @@ def capabilities(settings: NodeSettings, warn: Callable[[str], None]) -> dict[st
             fixed=() if settings.config is None else (settings.config,),
         )
         found.append(command.capability(rules, warn))
+        for root in settings.files:
+            if root.writable and (lies_in(settings.folder, root.path) or lies_in(root.path, settings.folder)):
+                warn(
+                    f"--files {root.path}:rw includes files of the allowed commands, which work in {settings.folder}: whoever "
+                    "can write a Makefile, a script or .git/config there decides what they do. Keep the two folders apart."
+                )
     found.append(files_capability.capability(settings.files) if settings.files else None)
     found.append(desktop.capability() if settings.desktop else None)
     found += packages.capabilities(settings.offer)
