@@ -95,9 +95,8 @@ def _decided(driver: Driver, key: Key, closed: WaitClosed, effect: Effect) -> An
             return outcome_from(closed.answer["outcome"])
         case _:
             opened = driver.waits.opened(key, closed.wait)
-            failed = str(opened.details.get("failed", {}).get("message", "")) if opened is not None else ""
-            words = f"Stopped: it is not known whether '{effect.fingerprint}' happened."
-            return Failed("in_doubt", f"{words} {failed}".rstrip(), details=doubt)
+            words = f"It is not known whether '{effect.fingerprint}' happened." if opened is None else opened.prompt
+            return Failed("in_doubt", f"Stopped by a decision. {words}", details={**doubt, "step": key[1]})
 
 
 async def cancelled(driver: Driver, key: Key, effect: Effect, attempt: int) -> AnyOutcome:

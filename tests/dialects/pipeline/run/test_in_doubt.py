@@ -34,6 +34,7 @@ async def test_it_can_be_stopped_and_says_why(harness: PipelineHarness) -> None:
     assert row.error is not None
     assert (row.status, row.error.code) == ("failed", "in_doubt")
     assert "still running after 0.3 s" in row.error.message
+    assert "sh -c 'sleep 60'" in row.error.message
     assert not (harness.workspace / "made").exists()
 
 

@@ -152,3 +152,30 @@ steps:
     assert json.loads((await harness.outputs(row.id))["after"]) == ["eu eu2 eu", "us us2 us"]
     assert (await harness.statuses(row.id))["in_x[us][1]"] == "completed"
     await same_on_replay(harness, row.id)
+
+
+async def test_the_error_names_the_step_that_was_stopped_and_not_the_one_that_began_last(
+    harness: PipelineHarness,
+) -> None:
+    row = await play(
+        harness,
+        """
+steps:
+  - id: both
+    parallel: all
+    branches:
+      lost:
+        - id: stuck
+          command: cli sleep 60
+          timeout_ms: 300
+      fine:
+        - id: first
+          command: cli sleep 0.6
+        - id: last
+          command: cli touch made
+""",
+    )
+    row = await harness.decide(row.id, "stop")
+    assert row.error is not None
+    assert (row.status, row.error.code, row.step) == ("failed", "in_doubt", "stuck")
+    assert "sleep 60" in row.error.message
