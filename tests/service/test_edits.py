@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,19 @@ def _parts() -> tuple[str, str, str]:
     one = PIPELINE[PIPELINE.index("  - id: one") : PIPELINE.index("  - id: two")]
     two = PIPELINE[PIPELINE.index("  - id: two") : PIPELINE.index("  - id: three")]
     return one, two, PIPELINE[PIPELINE.index("  - id: three") :]
+
+
+async def test_of_edits_at_the_same_time_one_continues_a_failed_run(runtime: RuntimeHarness) -> None:
+    opened(runtime)
+    text = "name: A\nsteps:\n  - {id: one, command: cli false, effect: read}\n"
+    first = await begun(runtime, text, "a.yml")
+    books = [Playbook.from_text(text.replace("false", f"echo {n}"), "a.yml") for n in range(4)]
+    tried = await asyncio.gather(
+        *(runtime.service.continue_with(first.id, book) for book in books), return_exceptions=True
+    )
+    (won,) = [one for one in tried if isinstance(one, RunRow)]
+    assert all(isinstance(one, Refused) and won.id in str(one) for one in tried if one is not won)
+    assert [row.parent for row in await runtime.service.runs()] == [first.id, ""]
 
 
 async def test_refused_texts_change_nothing(runtime: RuntimeHarness) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -19,6 +20,20 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens: int | None = None
     seconds: float | None = None
     steps: int | None = None
+
+
+ID_LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
+ID_LENGTH = 12
+
+
+def id_from(named: str) -> str:
+    """The id of a run that must exist only once, from a text that names it."""
+    number = int.from_bytes(hashlib.sha256(named.encode()).digest())
+    letters = []
+    for _ in range(ID_LENGTH):
+        number, letter = divmod(number, len(ID_LETTERS))
+        letters.append(ID_LETTERS[letter])
+    return "".join(letters)
 
 
 HOST = "host"

@@ -77,6 +77,7 @@ from cuebook.service.start import (
     check_limits,
     check_postconditions,
     chosen_in,
+    continuing_id,
     id_for,
     new_id,
     options_of,
@@ -372,7 +373,7 @@ class Service(Queries):
         same = not playbook.name or PurePath(playbook.name).suffix == PurePath(parent.name).suffix
         name = parent.name if same else playbook.name
         row = self._row(parent.dialect, parent.interpreter, playbook.digest, name, who)
-        row.parent = parent.id
+        row.id, row.parent = continuing_id(parent.id), parent.id
         kept = {one.step for one in found.verdicts if one.verdict == "kept"}
         paused = {wait.prompt for wait in view.waits if wait.kind == "breakpoint"}
         passed = {one for one in settings.breakpoints if one in kept and f"Paused after step {one}." in paused}
@@ -381,7 +382,11 @@ class Service(Queries):
         async with self._within_rate(who):
             for child in found.children:
                 await self._engine.end_child(child)
-            await self._engine.supersede(row, found.point, changed, edit, playbook.text)
+            try:
+                await self._engine.supersede(row, found.point, changed, edit, playbook.text)
+            except RunExists:  # someone else was faster
+                await self._check_not_superseded(parent)
+                raise
         await self._dispatch(row)
         return row
 

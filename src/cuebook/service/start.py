@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -23,10 +22,9 @@ from cuebook.kernel.effects import Program
 from cuebook.kernel.engine.engine import Programs
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
-from cuebook.kernel.run import WORKTREE, RunRow, Settings
+from cuebook.kernel.run import ID_LENGTH, ID_LETTERS, WORKTREE, RunRow, Settings, id_from
 
 _CHOSEN = ("model", "breakpoints", "budget", "answers", "unattended", "options")
-_LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
 
 
 def programs_of(own: Programs | None) -> Programs:
@@ -117,22 +115,18 @@ def chosen_in(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: settings[name] for name in _CHOSEN if name in settings}
 
 
-_LENGTH = 12
-"""The length of a run id."""
-
-
 def new_id() -> str:
-    return "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
+    return "".join(secrets.choice(ID_LETTERS) for _ in range(ID_LENGTH))
 
 
 def id_for(who: Principal, key: str) -> str:
     """The id for a user and a key. Two starts with the same key get the same id, so they create only one run."""
-    number = int.from_bytes(hashlib.sha256(f"{who.tenant}\0{who.name}\0{key}".encode()).digest())
-    letters = []
-    for _ in range(_LENGTH):
-        number, letter = divmod(number, len(_LETTERS))
-        letters.append(_LETTERS[letter])
-    return "".join(letters)
+    return id_from(f"{who.tenant}\0{who.name}\0{key}")
+
+
+def continuing_id(parent: str) -> str:
+    """The id of the run that continues another with a changed text. Of two that try at the same time, one creates it."""
+    return id_from(f"{parent}\0edit")
 
 
 # --- answers given in advance ---

@@ -7,7 +7,6 @@ child where it stopped. Its id follows from its parent and the effect, so that i
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,15 +32,13 @@ from cuebook.kernel.files import FileRef
 from cuebook.kernel.journal import Key, Place, without_void
 from cuebook.kernel.outcomes import CHILD, CHILD_FAILED, USED, AnyOutcome, Failed, PlaybookResult
 from cuebook.kernel.ports import Claim
-from cuebook.kernel.run import CHILD_TOTALS, RunRow, Settings, Signal, Totals
+from cuebook.kernel.run import CHILD_TOTALS, RunRow, Settings, Signal, Totals, id_from
 
 if TYPE_CHECKING:
     from cuebook.kernel.engine.driver import Driver, Line
 
 MOST_DEPTH = 5
 """How many runs may be inside one another, not counting the outermost one."""
-_LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
-_LENGTH = 12
 _BETWEEN_TRIES = 0.05
 """Seconds before another try to claim a child that this process is about to release."""
 _NOWHERE: Key = ("", "", 0, -1)
@@ -78,13 +75,7 @@ class ChildRequest(NamedTuple):
 def child_id(parent: str, key: Key, rewinds: int) -> str:
     """The id of the child that an effect starts. A step that is repeated as a whole starts another one."""
     path, step, visit, index = key
-    named = f"{parent}\0{path}\0{step}\0{visit}\0{index}\0{rewinds}"
-    number = int.from_bytes(hashlib.sha256(named.encode()).digest())
-    letters = []
-    for _ in range(_LENGTH):
-        number, letter = divmod(number, len(_LETTERS))
-        letters.append(_LETTERS[letter])
-    return "".join(letters)
+    return id_from(f"{parent}\0{path}\0{step}\0{visit}\0{index}\0{rewinds}")
 
 
 async def run_playbook(driver: Driver, line: Line, key: Key, effect: RunPlaybook) -> tuple[int | None, Any]:
