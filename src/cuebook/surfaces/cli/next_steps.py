@@ -7,6 +7,7 @@ import shlex
 from typing import Any
 
 from cuebook.formats.forms import example, fields_of
+from cuebook.kernel.capabilities import comes_and_goes
 from cuebook.kernel.engine.waits import NEEDS, WHOLE
 from cuebook.kernel.events import FOR_HOST
 from cuebook.kernel.journal import step_at
@@ -82,6 +83,9 @@ def hints(row: RunRow, waits: list[WaitRow]) -> list[tuple[str, str]]:
         new_run = f"`cuebook run {shlex.quote(row.name)}` uses" if os.path.isfile(row.name) else "a new run uses"
         return [("if edited", f"{new_run} the current text of the playbook; a retry uses the original")]
     lines = []
+    if row.status == "paused" and row.reason == NEEDS and any(map(comes_and_goes, row.needs)):
+        shows = f"`{command_line('nodes list')}` shows which machines are paired, and when each was last connected"
+        lines.append(("node", f"{shows}; `cuebook node --connect URL` starts one, on that machine"))
     for wait in waits:
         name = row.id if sum(one.kind == wait.kind for one in waits) == 1 else wait.id
         if wait.kind == "approval" or (WHOLE in wait.details and wait.kind != FOR_HOST):

@@ -137,6 +137,7 @@ async def test_a_run_in_a_terminal_leaves_the_step_to_the_server_that_holds_the_
         (bare_cli.home / "config" / "cuebook" / "policy.toml").write_text(POLICY + '[commands]\nallow = ["*"]\n')
         alone = await asyncio.to_thread(bare_cli.call, "run", path)
         assert "waits for node shop to connect" in alone.out + alone.err, alone
+        assert "nodes list" in alone.out + alone.err, alone
         node = await parts.node(await parts.server())
         ran = await asyncio.to_thread(finished, bare_cli.begin("run", path))
         assert ran.code == 0, ran
