@@ -89,7 +89,7 @@ def capabilities(settings: NodeSettings, warn: Callable[[str], None]) -> dict[st
         for root in settings.files:
             if root.writable and (lies_in(settings.folder, root.path) or lies_in(root.path, settings.folder)):
                 warn(
-                    f"--files {root.path}:rw includes files of the allowed commands, which work in {settings.folder}: whoever "
+                    f"--files {root.path}:rw includes files of the allowed commands, which work in {settings.folder}: anyone who "
                     "can write a Makefile, a script or .git/config there decides what they do. Keep the two folders apart."
                 )
     found.append(files_capability.capability(settings.files) if settings.files else None)

@@ -368,7 +368,7 @@ NOT_ASKED = Failed("not_asked", "It cannot be asked for.")
 
 
 async def _recalled(driver: Driver, line: Line, key: Key, effect: Effect, attempt: int) -> AnyOutcome | None:
-    """The outcome of an attempt that a lost process began, from whoever performed it; None if it never began there."""
+    """The outcome of an attempt that a lost process began, from the machine that performed it; None if it never began there."""
     performer: object = driver.engine.performers.get(type(effect))
     if not isinstance(performer, Recalling) or (key, f"in_doubt:{attempt}") in driver.recorded.opened:
         return NOT_ASKED

@@ -1,6 +1,6 @@
 """The nodes that are connected to this process, and the requests that they are performing.
 
-The hub knows neither HTTP nor the store: whoever accepts a connection has checked who it is.
+The hub knows neither HTTP nor the store. The side that accepts a connection has already checked who it is.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class SocketLink:
 
 
 def _is_private(scope: Scope) -> bool:
-    """Whether nobody on the way can read what is sent: it is encrypted, or does not leave this machine. A reverse proxy says
+    """Whether no one on the way can read what is sent: it is encrypted, or does not leave this machine. A reverse proxy says
     so in `X-Forwarded-Proto` and `X-Forwarded-For`, which the server has put into the scope.
     """
     client = scope.get("client")

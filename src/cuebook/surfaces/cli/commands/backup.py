@@ -42,7 +42,7 @@ def backup_command(given: Given) -> int:
     that were being driven at that moment are interrupted in the copy and can be resumed. A Postgres store is copied run by
     run. The copy is checked, and some of its runs are verified, before it gets its name.
 
-    The links and tokens of open waits need the key to stay valid after a restore. Whoever has the key can make such tokens,
+    The links and tokens of open waits need the key to stay valid after a restore. Anyone who has the key can make such tokens,
     so include it only if the backup is kept as safe as the store. Exit code 1 means that a run in it is broken.
     """
     config = configuration(given)
