@@ -364,6 +364,9 @@ class Worker:
             return True
         if self._service.offer is not None and self._service.offer.meets(row.needs):
             return True  # it waits for a node that is connected here
+        if row.status == "pending" and await self._service.is_kept(EVERYONE, SERVED, run):
+            self._served.add(run)  # left to a server before it began
+            return True
         if _was_interrupted(row):
             self._not_before[run] = now + _NOT_OURS
             return False

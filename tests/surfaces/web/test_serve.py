@@ -203,6 +203,15 @@ def test_a_run_of_the_command_line_is_shown_live(
     assert seen.count("event: step-rendered") == 2
 
 
+def test_a_run_that_was_left_to_a_server_is_picked_up(
+    cli: CommandLine, server: ModelServer, servings: list[Serving]
+) -> None:
+    servings.append(Serving(cli))
+    run = cli.call("run", cli.tea, "--detach").out.strip()
+    assert servings[0].until(run, "completed", "failed")["status"] == "completed"
+    assert len(server.requests) == 3
+
+
 def test_another_machine_needs_a_token(cli: CommandLine) -> None:
     refused = cli.call("serve", "--host", "0.0.0.0", "--port", "0")
     assert refused.code == 2
