@@ -158,11 +158,20 @@ def test_every_command(toy_cli: CommandLine) -> None:
         assert "Do you like it?" in call("inbox")
         assert "0 not copied" in call("store", "copy", str(toy_cli.store), "copy.db")
         assert "Tea time" in call("show", done, "--store", "copy.db")
+        call("export", done, "done.runs")
+        call("import", "done.runs", "--store", "elsewhere.db")
+        call("backup", "all.backup")
+        call("restore", "all.backup", "--store", "restored.db")
+        assert "Tea time" in call("show", done, "--store", "restored.db")
+        call("prune", "--older-than", "30d", "--dry-run")
+        call("erase", "--owner", "someone", "--dry-run")
+        call("delete", again)
         call("doctor")
         call("models")
         call("keys", "--help")
-        call("worker", "--help")
-        for listed in ("secrets", "users"):
+        for served in ("worker", "node"):
+            call(served, "--help")
+        for listed in ("nodes", "secrets", "state", "users"):
             call(listed, "list")
         call("policy", "show")
         assert "cuebook" in call("completion", "bash")

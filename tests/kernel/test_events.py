@@ -25,6 +25,7 @@ EXAMPLES: list[AnyEvent] = [
     events.RunStarted({"a": 1}, {"model": "m"}),
     events.Forked("run", "00", "", "2", 1, {"v": 1}),
     events.Driven("d"),
+    events.ContentsPurged("ann", "Old."),
     events.Moved("/new", "label", "/new/books", "ann"),
     events.Performing(CallTool("t", {"a": 1}, idempotent=True), "CallTool t"),
     events.ModelAsked("m", "digest", Text("prompt"), "AskModel"),

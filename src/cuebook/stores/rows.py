@@ -72,7 +72,7 @@ def run_row(row: Sequence[Any]) -> RunRow:
         named["totals"] = msgspec.json.decode(named["totals"], type=Totals)
         named["needs"] = _needs(named["needs"])
         named["error"] = msgspec.json.decode(named["error"], type=Failed) if named["error"] else None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, TypeError) as error:  # a damaged schema can turn a text into NULL
         raise damaged(f"The row of run {named['id']} cannot be read: {error}.") from None
     return RunRow(**named)
 

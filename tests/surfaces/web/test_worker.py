@@ -73,7 +73,7 @@ async def test_a_run_interrupted_by_a_person_waits_for_them(web: ServedApp, impa
     other = another(web)
     row = await other.start(Playbook.from_text(PLAIN, "plain.md"), {}, Settings(model="test/one"))
     driven = asyncio.create_task(other.drive(row.id))
-    await asyncio.sleep(0.3)
+    await web.until(row.id, "running")
     driven.cancel()
     await asyncio.gather(driven, return_exceptions=True)
     await other.close()

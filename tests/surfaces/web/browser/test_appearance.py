@@ -120,6 +120,7 @@ async def furnish(web: ServedApp) -> dict[str, str]:
     runs["is called at length"] = await web.begin(playbook="a-note-whose-file-has-a-long-name")
     waits = {name: await web.waiting(runs[name]) for name in ("pipeline", "pauses", "asks", "talks")}
     await web.service.add_override("command", f"echo {LONG}", None)
+    await web.service.nodes.add("laptop")
     await web.until(runs["fails"], "failed")
     await web.until(runs["is called at length"], "completed")
     return {
@@ -136,6 +137,7 @@ async def furnish(web: ServedApp) -> dict[str, str]:
         "/inbox": "/inbox",
         "/waits/{id}": f"/waits/{waits['pipeline']['wait']}",
         "/settings/connections": "/settings/connections",
+        "/settings/nodes": "/settings/nodes",
         "/settings/overrides": "/settings/overrides",
         "/sign-in": "/sign-in",
         "a page that is not there": "/nowhere",
