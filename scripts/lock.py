@@ -14,7 +14,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # `dev` comes first: the other files use its versions of shared packages, so that one environment serves them all.
 DEV = "requirements/dev.txt"
-EXTRAS = [part for extra in ("local", "postgres", "temporal", "agents", "browser", "identity", "otel") for part in ("--extra", extra)]
+EXTRAS = [
+    part
+    for extra in ("local", "postgres", "temporal", "agents", "browser", "identity", "otel")
+    for part in ("--extra", extra)
+]
 LOCKS: dict[str, list[str]] = {
     DEV: ["pyproject.toml", *EXTRAS, "--group", "dev"],
     "requirements/run.txt": ["pyproject.toml", "--extra", "local", "--constraint", DEV],
