@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from cuebook.performers.nodes.hub import Hub
     from cuebook.service.dispatch.dispatcher import Dispatcher
     from cuebook.service.host_steps import HostSteps
+    from cuebook.service.job_runner import Handler, JobRunner
     from cuebook.service.node_connections import NodeConnections
     from cuebook.service.nodes import Nodes
     from cuebook.service.retention import Retention
@@ -174,6 +175,12 @@ class Service(Queries):
         from cuebook.service.nodes import Nodes
 
         return Nodes(self._store, self._clock)
+
+    def job_runner(self, handlers: Mapping[str, Handler]) -> JobRunner:
+        """Does the jobs of these kinds that are due in the store."""
+        from cuebook.service.job_runner import JobRunner
+
+        return JobRunner(self._store, handlers)
 
     def node_connections(self, hub: Hub) -> NodeConnections:
         """Lets nodes connect to this process, and continues the runs that wait for them."""

@@ -19,6 +19,7 @@ from cuebook.kernel.ports import (
     Batch,
     Claim,
     Fate,
+    Job,
     KeptRecord,
     News,
     Notice,
@@ -68,10 +69,58 @@ class _Run:
         self.news = False
 
 
-class MemoryStore:
+class _Jobs:
+    """The part of the store that keeps jobs."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[tuple[str, str, str], Job] = {}
+
+    async def put_job(self, job: Job) -> Job | None:
+        key = (job.kind, job.tenant, job.name)
+        known = self._jobs.get(key)
+        if (0 if known is None else known.version) != job.version:
+            return None
+        self._jobs[key] = put = msgspec.structs.replace(copy.deepcopy(job), version=job.version + 1)
+        return copy.deepcopy(put)
+
+    async def take_jobs(self, kinds: Sequence[str], now: float, until: float, limit: int = 100) -> list[Job]:
+        due = [job for job in self._jobs.values() if job.kind in kinds and job.due is not None and job.due <= now]
+        due.sort(key=lambda job: (job.due or 0.0, job.name))
+        taken = [msgspec.structs.replace(job, version=job.version + 1) for job in due[:limit]]
+        for job in taken:
+            self._jobs[job.kind, job.tenant, job.name] = msgspec.structs.replace(job, due=until)
+        return copy.deepcopy(taken)
+
+    async def drop_job(self, job: Job) -> bool:
+        key = (job.kind, job.tenant, job.name)
+        known = self._jobs.get(key)
+        if known is None or known.version != job.version:
+            return False
+        del self._jobs[key]
+        return True
+
+    async def job(self, tenant: str, kind: str, name: str) -> Job | None:
+        return copy.deepcopy(self._jobs.get((kind, tenant, name)))
+
+    async def jobs(self, kind: str, tenant: str | None = None, after: str = "", limit: int | None = None) -> list[Job]:
+        found = [
+            job for job in self._jobs.values() if job.kind == kind and tenant in (None, job.tenant) and job.name > after
+        ]
+        return copy.deepcopy(sorted(found, key=lambda job: (job.tenant, job.name))[:limit])
+
+    async def next_due(self, kinds: Sequence[str]) -> float | None:
+        return min((job.due for job in self._jobs.values() if job.kind in kinds and job.due is not None), default=None)
+
+    def _add_jobs(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self._jobs.setdefault((job.kind, job.tenant, job.name), msgspec.structs.replace(job, version=1))
+
+
+class MemoryStore(_Jobs):
     """Keeps everything in dictionaries, for one process and one event loop."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._runs: dict[str, _Run] = {}
         self._waits: dict[str, WaitRow] = {}
         self._texts: dict[str, str] = {}
@@ -608,6 +657,7 @@ class MemoryStore:
             self._waits[closed].state = "closed"
         held.signals = [signal for signal in held.signals if signal.id not in batch.taken]
         held.checkpoints.update(batch.checkpoints)
+        self._add_jobs(batch.jobs)
 
     def _waits_of(self, run: str) -> list[WaitRow]:
         return copy.deepcopy([wait for wait in self._waits.values() if wait.run == run and wait.state != "closed"])

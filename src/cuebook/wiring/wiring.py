@@ -290,15 +290,11 @@ class Wiring:
         if self.providers.is_usable("local"):
             yield LOCAL_MODEL
 
-    def retention(self, service: Service) -> AbstractAsyncContextManager[None]:
-        """Removes old runs in the background, as `[retention]` says."""
-        from cuebook.service.retention import Criteria
-        from cuebook.service.retention.automatic import automatic
+    def background(self, service: Service) -> AbstractAsyncContextManager[None]:
+        """What a server or worker does besides driving runs, until the end of the block."""
+        from cuebook.wiring.background import background
 
-        names = ("older_than", "status", "playbook", "larger_than", "keep")
-        given = {name: self.config.get(f"retention.{name}") for name in names}
-        criteria = Criteria(**{**given, "playbook": given["playbook"] or ""})
-        return automatic(service, criteria, contents=self.config.get("retention.contents"))
+        return background(self, service)
 
     def runtime(self, service: Service, stored: Stored | None = None, worker: Worker | None = None) -> Runtime:
         """The runtime contract for this service, with the user's stored playbooks or the given playbooks."""

@@ -4,6 +4,7 @@ The kernel defines them and imports none of their implementations.
 """
 
 from cuebook.kernel.ports.gate import Admitted, Case, Filter, Gate, Needed, OnExpiry, Redactor
+from cuebook.kernel.ports.jobs import Job, Jobs
 from cuebook.kernel.ports.performers import (
     ActingModels,
     Action,
@@ -57,6 +58,8 @@ __all__ = [
     "Fate",
     "Filter",
     "Gate",
+    "Job",
+    "Jobs",
     "KeptRecord",
     "Limits",
     "Needed",

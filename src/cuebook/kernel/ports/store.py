@@ -11,6 +11,7 @@ import msgspec
 from cuebook.kernel.capabilities import Offer
 from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import Record
+from cuebook.kernel.ports.jobs import Job, Jobs
 from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow
 
 
@@ -37,6 +38,8 @@ class Batch(msgspec.Struct, gc=False):
     """Rewinds, each a record and a branch path. Later steps and checkpoints on that branch are void."""
     files: Sequence[str] = ()
     """Digests of the files that these records name."""
+    jobs: Sequence[Job] = ()
+    """New jobs that follow from these records. Those that exist already stay as they are."""
 
 
 class Claim(msgspec.Struct, kw_only=True):
@@ -185,7 +188,7 @@ class Space(msgspec.Struct, frozen=True):
     runs: int = 0
 
 
-class Store(Protocol):
+class Store(Jobs, Protocol):
     """Stores journals. Every write is durable when it returns; a refusal changes nothing."""
 
     @property

@@ -221,6 +221,19 @@ MIGRATIONS: tuple[str, ...] = (
 
     ALTER TABLE files ADD COLUMN touched double precision NOT NULL DEFAULT 0;   -- when it was last produced
     """,
+    # 9: the second week: what has to be done later.
+    """
+    CREATE TABLE jobs (
+        tenant  text COLLATE "C" NOT NULL,
+        kind    text COLLATE "C" NOT NULL,         -- schedule, message
+        name    text COLLATE "C" NOT NULL,
+        due     double precision,                  -- NULL if it waits for something other than the time
+        body    text NOT NULL,                     -- JSON
+        version bigint NOT NULL,                   -- raised by each change
+        PRIMARY KEY (kind, tenant, name)
+    );
+    CREATE INDEX jobs_due ON jobs (kind, due) WHERE due IS NOT NULL;
+    """,
 )
 
 REFERRED_SINCE = 8

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from cuebook.kernel.ports import Batch
+from cuebook.stores.postgres.jobs import job_values
 from cuebook.stores.rows import shown_values, step_values
 
 _json = msgspec.json.encode
@@ -63,6 +64,9 @@ _FILES = """
     INSERT INTO run_files (run, digest, tenant)
     SELECT r.key, f.digest, r.tenant FROM runs r, unnest(%s::text[]) AS f(digest) WHERE r.key = %s AND r.epoch = %s
     ON CONFLICT DO NOTHING"""
+_JOB = f"""
+    INSERT INTO jobs (tenant, kind, name, due, body, version)
+    SELECT %s, %s, %s, %s::float8, %s, 1 WHERE {_HELD} ON CONFLICT DO NOTHING"""
 _DROP = """
     DELETE FROM {} WHERE run = %s AND seq >= %s AND (starts_with(path, %s) OR starts_with(%s, path))
         AND EXISTS (SELECT 1 FROM runs r WHERE r.key = %s AND r.epoch = %s)"""
@@ -114,6 +118,8 @@ class Statements:
             self._done.append((_TAKE, (list(batch.taken), key, epoch)))
         if batch.files:
             self._done.append((_FILES, (list(batch.files), key, epoch)))
+        for job in batch.jobs:
+            self._done.append((_JOB, (*job_values(job), key, epoch)))
         for path, seq in batch.checkpoints:
             self._done.append((_CHECKPOINT, (path, seq, key, epoch)))
 

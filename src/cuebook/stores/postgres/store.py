@@ -28,6 +28,7 @@ from cuebook.stores.postgres.bus import Bus
 from cuebook.stores.postgres.database import Database
 from cuebook.stores.postgres.files import FileTables
 from cuebook.stores.postgres.group_commit import GroupCommit
+from cuebook.stores.postgres.jobs import JobTables
 from cuebook.stores.postgres.notices import ready_notice, slot_notice
 from cuebook.stores.postgres.operations import LeaseHolder, holder_columns
 from cuebook.stores.postgres.removals import RemovalTables
@@ -69,7 +70,7 @@ _SHORTEST_ANSWER = 3.0
 """Seconds that a heartbeat has at least, even if leases are short."""
 
 
-class PostgresStore(RemovalTables, FileTables):
+class PostgresStore(RemovalTables, FileTables, JobTables):
     """Opens the store at the URL of a Postgres database, and creates its tables if they do not exist."""
 
     def __init__(

@@ -216,6 +216,19 @@ MIGRATIONS: tuple[str, ...] = (
 
     ALTER TABLE files ADD COLUMN touched REAL NOT NULL DEFAULT 0;   -- when it was last produced
     """,
+    # 10: the second week: what has to be done later.
+    """
+    CREATE TABLE jobs (
+        tenant  TEXT NOT NULL,
+        kind    TEXT NOT NULL,                   -- schedule, message
+        name    TEXT NOT NULL,
+        due     REAL,                            -- NULL if it waits for something other than the time
+        body    TEXT NOT NULL,                   -- JSON
+        version INTEGER NOT NULL,                -- raised by each change
+        PRIMARY KEY (kind, tenant, name)
+    ) WITHOUT ROWID;
+    CREATE INDEX jobs_due ON jobs (kind, due) WHERE due IS NOT NULL;
+    """,
 )
 
 REFERRED_SINCE = 9

@@ -41,6 +41,7 @@ from cuebook.stores.rows import (
 from cuebook.stores.sqlite.database import Database
 from cuebook.stores.sqlite.files import FileTables
 from cuebook.stores.sqlite.group_commit import Writer
+from cuebook.stores.sqlite.jobs import JobTables
 from cuebook.stores.sqlite.log_space import LogSpace
 from cuebook.stores.sqlite.transaction import HELD_SLOTS, LASTING_SLOTS, Transaction
 
@@ -65,7 +66,7 @@ _NOT_OVER = (
 )
 
 
-class SqliteStore(FileTables):
+class SqliteStore(FileTables, JobTables):
     """Opens the store at `path` and creates it if it does not exist. A read-only store, for example on a read-only
     disk, can be read; every write is rejected.
     """

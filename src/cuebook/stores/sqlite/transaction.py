@@ -43,6 +43,7 @@ from cuebook.stores.rows import (
     step_values,
     wait_values,
 )
+from cuebook.stores.sqlite import jobs
 
 _SHOW = "updated = ?, reason = ?, step = ?, model = ?, totals = ?, error = nullif(?, ''), workspace = ?, needs = ?, status = ?"
 _UPDATE = f"UPDATE runs SET {_SHOW} WHERE key = ?"
@@ -505,6 +506,8 @@ class Transaction:
             self._db.execute("UPDATE waits SET state = 'closed' WHERE id = ?", (closed,))
         for taken in batch.taken:
             self._db.execute("UPDATE signals SET taken = 1 WHERE id = ?", (taken,))
+        if batch.jobs:
+            jobs.add(self, batch.jobs)
         for path, seq in batch.checkpoints:
             self._db.execute("INSERT INTO checkpoints VALUES (?,?,?)", (key, path, seq))
 

@@ -96,7 +96,7 @@ def _serve(given: Given) -> int:
 
     async def work() -> int:
         with closing(listening):  # also if the store or the dispatcher cannot be opened
-            async with session.opened(wiring, create=True) as service, wiring.retention(service):
+            async with session.opened(wiring, create=True) as service, wiring.background(service):
                 site = make_site(wiring, service, folders=folders, serve_token=token)
                 return await server.serve(
                     site,

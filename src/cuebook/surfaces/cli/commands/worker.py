@@ -81,7 +81,7 @@ def worker_command(given: Given) -> int:
     async def work() -> int:
         async with AsyncExitStack() as stack:
             service = await stack.enter_async_context(session.opened(wiring, create=True))
-            await stack.enter_async_context(wiring.retention(service))
+            await stack.enter_async_context(wiring.background(service))
             readiness = Readiness(service, started=False)
             if health is not None:
                 await stack.enter_async_context(serve_health(*health, readiness.reason))

@@ -1,0 +1,52 @@
+"""Everything that a server or worker does besides driving runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from cuebook.service.job_runner import Handler
+from cuebook.service.service import Service
+
+if TYPE_CHECKING:
+    from cuebook.wiring.wiring import Wiring
+
+
+@asynccontextmanager
+async def background(wiring: Wiring, service: Service) -> AsyncIterator[None]:
+    """Removes old runs, as `[retention]` says, and does the jobs that are due."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(_retention(wiring, service))
+        await stack.enter_async_context(_jobs(service, _handlers(wiring, service)))
+        yield
+
+
+def _handlers(wiring: Wiring, service: Service) -> Mapping[str, Handler]:
+    """Who does the jobs of each kind."""
+    return {}
+
+
+@asynccontextmanager
+async def _jobs(service: Service, handlers: Mapping[str, Handler]) -> AsyncIterator[None]:
+    if not handlers:
+        yield
+        return
+    runner = service.job_runner(handlers)
+    task = asyncio.create_task(runner.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _retention(wiring: Wiring, service: Service) -> AbstractAsyncContextManager[None]:
+    from cuebook.service.retention import Criteria
+    from cuebook.service.retention.automatic import automatic
+
+    names = ("older_than", "status", "playbook", "larger_than", "keep")
+    given = {name: wiring.config.get(f"retention.{name}") for name in names}
+    criteria = Criteria(**{**given, "playbook": given["playbook"] or ""})
+    return automatic(service, criteria, contents=wiring.config.get("retention.contents"))
