@@ -75,6 +75,7 @@ async def test_references_of_an_older_store_are_found_in_its_journals(tmp_path: 
         for name in ("run_texts", "removals", "jobs"):
             connection.execute(f"DROP TABLE {name}")
         connection.execute("ALTER TABLE files DROP COLUMN touched")
+        connection.execute("ALTER TABLE runs DROP COLUMN trigger")
         connection.execute("PRAGMA user_version = 8")
     store = SqliteStore(tmp_path / "old.db")
     await store.remove([removal("one")], force=True)

@@ -154,6 +154,8 @@ class Beginning(Event, frozen=True, kw_only=True):
     """The playbook's name."""
     caller: str = ""
     """Of a child run: the run that started it."""
+    trigger: str = ""
+    """What started it, such as `schedule:nightly`; empty if a person or a program did."""
 
 
 class PinnedPlaybook(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -196,6 +196,8 @@ class RunRow(msgspec.Struct, kw_only=True, gc=False):
     """The other capabilities that its next effects need."""
     caller: str = ""
     """Of a child run: the run that started it, which also drives it. Its questions belong to the outermost run."""
+    trigger: str = ""
+    """What started it, such as `schedule:nightly`; empty if a person or a program did. See `kernel.triggers`."""
 
     @property
     def count(self) -> StepCount:

@@ -50,6 +50,7 @@ from cuebook.kernel.journal import without_void
 from cuebook.kernel.outcomes import SUPERSEDED_RUN, Failed
 from cuebook.kernel.ports import Gate, KeptRecord, Performer, Redactor, Store
 from cuebook.kernel.run import WORKTREE, RunRow, Settings, Signal, WaitRow
+from cuebook.kernel.triggers import checked_trigger
 from cuebook.kernel.votes import rule_of
 from cuebook.service import worker
 from cuebook.service.admin import Today, no_policy
@@ -219,10 +220,11 @@ class Service(Queries):
         *,
         key: str = "",
         preset: Preset = "",
+        trigger: str = "",
     ) -> RunRow:
         """Creates a run of a playbook; `drive` continues it. Bad input creates nothing.
 
-        `preset` adds rules to the policy for this run; only an approver may choose one. Inputs that the playbook has already
+        `trigger` says what started it, if it was not a person or a program: see `kernel.triggers`. `preset` adds rules to the policy for this run; only an approver may choose one. Inputs that the playbook has already
         accepted for these options are not checked again. A second call with the same `key` returns the same run.
         """
         dialect, name = playbook.dialect, playbook.name
@@ -234,6 +236,7 @@ class Service(Queries):
         settings = msgspec.structs.replace(settings, options=options_of(dialect, document, name, settings))
         check_limits(dialect, document, name, self.ceilings)
         row = self._row(dialect.name, dialect.interpreter, playbook.digest, name, who)
+        row.trigger = checked_trigger(trigger)
         if key:
             row.id = id_for(who, key)
         settings = await self._with_worktree(settings, document, row)

@@ -17,7 +17,7 @@ from cuebook.stores.refusals import damaged
 
 RUN = (
     "id, tenant, owner, dialect, interpreter, playbook, name, created, updated, status, reason, step, model,"
-    " totals, error, parent, parent_seq, epoch, driver, workspace, needs, caller"
+    " totals, error, parent, parent_seq, epoch, driver, workspace, needs, caller, trigger"
 )
 RECORD = "seq, path, kind, head, body, chain"
 _RUN_COLUMNS = RUN.split(", ")
@@ -38,7 +38,7 @@ def run_values(row: RunRow) -> tuple[Any, ...]:
         row.id, row.tenant, row.owner, row.dialect, row.interpreter, row.playbook, row.name, row.created,
         row.updated, row.status, row.reason, row.step, row.model, _json(row.totals).decode(), None,
         row.parent, row.parent_seq, row.epoch, row.driver, row.workspace, _json(row.needs).decode(),
-        row.caller,
+        row.caller, row.trigger,
     )  # fmt: skip
 
 

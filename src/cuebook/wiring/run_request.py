@@ -32,12 +32,22 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def start_run(
-    wiring: Wiring, service: Service, playbook: Playbook, request: RunRequest, who: Principal, *, key: str = ""
+    wiring: Wiring,
+    service: Service,
+    playbook: Playbook,
+    request: RunRequest,
+    who: Principal,
+    *,
+    key: str = "",
+    trigger: str = "",
 ) -> RunRow:
-    """Creates a run, which no process is driving yet. If the key was used before, returns the run with that key."""
+    """Creates a run, which no process is driving yet. If the key was used before, returns the run with that key.
+
+    `trigger` says what started it, if it was not a person or a program.
+    """
     settings = _settings(wiring, playbook, request)
     inputs = typed_inputs(playbook, request.inputs)
-    return await service.start(playbook, inputs, settings, who, key=key)
+    return await service.start(playbook, inputs, settings, who, key=key, trigger=trigger)
 
 
 def _settings(wiring: Wiring, playbook: Playbook, request: RunRequest) -> Settings:

@@ -113,6 +113,7 @@ CHILD = "(SELECT key FROM runs WHERE id = 'child')"
         ("run", "UPDATE runs SET owner = 'mallory'", "owner"),
         ("run", "UPDATE runs SET name = 'other'", "name"),
         ("run", "UPDATE runs SET tenant = 'other'", "tenant"),
+        ("run", "UPDATE runs SET trigger = 'mcp'", "trigger"),
         ("run", "UPDATE runs SET playbook = 'other'", "playbook"),
         ("run", "DELETE FROM records", "the beginning of the run is missing"),
         ("run", "DELETE FROM records WHERE seq > 10", "records are missing at the end"),

@@ -694,4 +694,5 @@ def _check_interpreter(offer: Offer, row: RunRow) -> None:
 
 def _identity(row: RunRow) -> dict[str, str]:
     """The identity of a run and its owner, which its first record and its row must agree on."""
-    return {"run": row.id, "tenant": row.tenant, "owner": row.owner, "name": row.name, "caller": row.caller}
+    names = ("tenant", "owner", "name", "caller", "trigger")
+    return {"run": row.id, **{name: getattr(row, name) for name in names}}

@@ -35,7 +35,9 @@ def row_object(row: RunRow, *, interrupted: bool = False) -> dict[str, Any]:
         "model": row.model,
         "created": row.created,
         "updated": row.updated,
+        "owner": row.owner,
         "parent": row.parent or None,
+        **({"trigger": row.trigger} if row.trigger else {}),
         **({"started_by": row.caller} if row.caller else {}),
     }
 

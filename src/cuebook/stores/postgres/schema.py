@@ -221,8 +221,10 @@ MIGRATIONS: tuple[str, ...] = (
 
     ALTER TABLE files ADD COLUMN touched double precision NOT NULL DEFAULT 0;   -- when it was last produced
     """,
-    # 9: the second week: what has to be done later.
+    # 9: the second week: what has to be done later, and what started a run.
     """
+    ALTER TABLE runs ADD COLUMN trigger text COLLATE "C" NOT NULL DEFAULT '';   -- schedule:NAME and others; '' for a person
+
     CREATE TABLE jobs (
         tenant  text COLLATE "C" NOT NULL,
         kind    text COLLATE "C" NOT NULL,         -- schedule, message

@@ -216,8 +216,10 @@ MIGRATIONS: tuple[str, ...] = (
 
     ALTER TABLE files ADD COLUMN touched REAL NOT NULL DEFAULT 0;   -- when it was last produced
     """,
-    # 10: the second week: what has to be done later.
+    # 10: the second week: what has to be done later, and what started a run.
     """
+    ALTER TABLE runs ADD COLUMN trigger TEXT NOT NULL DEFAULT '';   -- schedule:NAME and others; '' for a person
+
     CREATE TABLE jobs (
         tenant  TEXT NOT NULL,
         kind    TEXT NOT NULL,                   -- schedule, message

@@ -220,6 +220,7 @@ def test_a_store_of_an_older_version_is_brought_up_to_date(cli: CommandLine, run
     connection = sqlite3.connect(cli.store)
     connection.executescript(
         """
+        DROP TABLE jobs;
         DROP TABLE run_texts;
         DROP TABLE removals;
         DROP INDEX runs_of_playbook;
@@ -229,6 +230,7 @@ def test_a_store_of_an_older_version_is_brought_up_to_date(cli: CommandLine, run
         DROP INDEX pieces_of_file;
         DROP INDEX runs_of_file;
         ALTER TABLE runs DROP COLUMN caller;
+        ALTER TABLE runs DROP COLUMN trigger;
         DROP TABLE run_files;
         DROP TABLE pieces;
         DROP TABLE files;

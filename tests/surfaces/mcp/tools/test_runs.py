@@ -94,6 +94,7 @@ async def test_a_run_with_a_breakpoint(connect_cold: Connect, server: ModelServe
     async with connect_cold() as client:
         now = await client.call("execute_playbook", playbook_id="tea", input_values={"kind": "black"}, breakpoints=[1])
         assert (now["status"], now["next"]["tool"]) == ("paused", "resume_playbook_execution")
+        assert now["trigger"] == "mcp"
         assert now["steps"][0]["output"] == "A pot."
         assert len(server.requests) == 1
         fractions = [progress for progress, _, _ in client.progress]

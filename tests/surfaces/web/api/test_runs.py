@@ -365,6 +365,7 @@ async def test_a_trigger_starts_its_playbook_and_nothing_else(web: ServedApp) ->
     assert message == {"execution_id": message["execution_id"], "status": "queued"}
     run = await web.until(message["execution_id"], "completed")
     assert (run["model"], run["owner"], run["inputs"]["kind"]) == ("test/other", "trigger.tea", "black")
+    assert run["trigger"] == "trigger"
     assert (await web.guest.post("/api/playbooks/asks/trigger", json={}, headers=held)).status_code == 401
     assert (await web.guest.get("/api/runs", headers=held)).status_code == 401
     newer = (await web.post("/api/playbooks/tea/token", 201))["token"]

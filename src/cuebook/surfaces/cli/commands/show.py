@@ -215,7 +215,8 @@ def _in_words(
     every: bool = False,
 ) -> str:
     row = view.run
-    parts = [f"{title}\n{row.name}, started {display.moment(row.created)}"]
+    cause = f" by {row.trigger}" if row.trigger else ""
+    parts = [f"{title}\n{row.name}, started {display.moment(row.created)}{cause}"]
     if row.parent:
         parts.append(f"forked from run {row.parent}")
     if row.caller:

@@ -18,6 +18,7 @@ from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.events import FOR_HOST, Forked, Rewound, WaitClosed, WaitOpened
 from cuebook.kernel.run import HOST, Budget, RunRow, WaitRow
 from cuebook.kernel.short_ids import short_id
+from cuebook.kernel.triggers import MCP
 from cuebook.service.playbooks.library import Listed
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.start import check_answers
@@ -53,7 +54,7 @@ async def start_and_attend(
     if playbook.path is None:
         folder = next((one for one in host.library.folders if one.is_dir()), None)
         wanted = msgspec.structs.replace(wanted, folder=folder)
-    row = await start_run(host.wiring, host.service, playbook, wanted, caller.principal, key=key)
+    row = await start_run(host.wiring, host.service, playbook, wanted, caller.principal, key=key, trigger=MCP)
     await host.worker.take(row.id)
     return await attend(call, row.id, seconds)
 

@@ -16,8 +16,8 @@ from cuebook.surfaces.web.site import Site
 from cuebook.wiring.run_request import RunRequest, start_run
 
 
-async def start(site: Site, asked: Start, who: Principal, key: str = "") -> RunRow:
-    """Start a run at once. If the idempotency key was used before, return the run that it started."""
+async def start(site: Site, asked: Start, who: Principal, key: str = "", trigger: str = "") -> RunRow:
+    """Start a run at once. `trigger` says what started it, if it was not a person or a program. If the idempotency key was used before, return the run that it started."""
     wanted = RunRequest(
         inputs=asked.inputs,
         model=asked.model,
@@ -30,7 +30,8 @@ async def start(site: Site, asked: Start, who: Principal, key: str = "") -> RunR
     playbook = await _playbook(site, asked)
     if asked.answers and playbook.outline:
         check_answers(asked.answers, playbook.outline)
-    row = await start_run(site.wiring, site.service, playbook, wanted, who, key=key or asked.key)
+    key = key or asked.key
+    row = await start_run(site.wiring, site.service, playbook, wanted, who, key=key, trigger=trigger)
     await site.worker.take(row.id)
     return row
 

@@ -10,6 +10,7 @@ import secrets
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cuebook.kernel.triggers import TOKEN
 from cuebook.service.contract.requests import InvalidRequest
 from cuebook.service.service import Principal, Service
 from cuebook.surfaces.web.api import bodies
@@ -72,7 +73,7 @@ async def trigger(request: Request, site: Site, who: Principal) -> Response:
     asked = await body(request, bodies.Trigger)
     key = idempotency_key(request)
     wanted = Start(playbook=id, inputs=asked.inputs, model=asked.model_id, key=asked.key)
-    row = await start(site, wanted, holder, key)
+    row = await start(site, wanted, holder, key, TOKEN)
     return answer({"execution_id": row.id, "status": "queued"}, 202)
 
 
