@@ -37,7 +37,7 @@ from cuebook.kernel.events import (
     ValueSet,
 )
 from cuebook.kernel.outcomes import AnyOutcome, Cancelled, EffectFailed, Failed, Reply, ToolResult, Usage
-from cuebook.kernel.ports import Call, Performer, Store
+from cuebook.kernel.ports import Call, Outbox, Performer, Store
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.service.service import Service
 
@@ -430,8 +430,9 @@ async def child_of(asked: ChildRequest) -> ChildStart | Failed:
     return ChildStart(row, "text", asked.inputs, asked.settings, asked.policy, asked.playbook.uses, asked.pinned)
 
 
-def engine_on(store: Store, folder: Path, **tools: Any) -> Engine:
-    return Engine(store, program_of, performers(folder, **tools), children=child_of, listen_every=0.02)
+def engine_on(store: Store, folder: Path, outboxes: tuple[Outbox, ...] = (), **tools: Any) -> Engine:
+    made = performers(folder, **tools)
+    return Engine(store, program_of, made, children=child_of, listen_every=0.02, outboxes=outboxes)
 
 
 def service_on(store: Store, folder: Path, tenant_runs: int | None = None, **tools: Any) -> Service:

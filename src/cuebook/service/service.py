@@ -47,8 +47,9 @@ from cuebook.kernel.errors import (
 )
 from cuebook.kernel.events import ENDED, PAUSES, WAITING, Moved, RunStarted, TextEdit
 from cuebook.kernel.journal import without_void
+from cuebook.kernel.notices import notices_of
 from cuebook.kernel.outcomes import SUPERSEDED_RUN, Failed
-from cuebook.kernel.ports import Gate, KeptRecord, Performer, Redactor, Store
+from cuebook.kernel.ports import Gate, Job, KeptRecord, Outbox, Performer, Redactor, Store
 from cuebook.kernel.run import WORKTREE, RunRow, Settings, Signal, WaitRow
 from cuebook.kernel.triggers import checked_trigger
 from cuebook.kernel.votes import rule_of
@@ -130,14 +131,17 @@ class Service(Queries):
         programs: Programs | None = None,
         find: Find | None = None,
         dispatcher: Dispatcher | None = None,
+        notifies: bool = False,
+        outboxes: Sequence[Outbox] = (),
         **engine: Any,
     ) -> None:
         """`tenant_runs` is how many runs of a tenant all processes on the store may drive at the same time. `host_lease` is for
         how many seconds a step is kept for the assistant that took it. `programs` returns the functions of the Python programs
         that this service can drive. `find` finds the playbooks that others start as children. With a dispatcher, workers drive
-        all other runs, in their own processes.
+        all other runs, in their own processes. `notifies` says whether anyone is to be notified of anything.
         """
         self.dispatcher = dispatcher
+        self.notifies = notifies
         self._own_programs = programs is not None
         made = Engine(
             store,
@@ -149,6 +153,7 @@ class Service(Queries):
             prepare=self._prepare,
             fill_in=filled_in,
             children=self._child,
+            outboxes=(notices_of, *outboxes) if notifies else outboxes,
             **engine,
         )
         super().__init__(made, today, Tokens(key_file, signing_key))
@@ -182,6 +187,11 @@ class Service(Queries):
         from cuebook.service.job_runner import JobRunner
 
         return JobRunner(self._store, handlers)
+
+    async def notify(self, notice: Job) -> None:
+        """Puts a notice, as `notices.notice` makes it, unless nobody is to be notified of anything."""
+        if self.notifies:
+            await self._store.put_job(notice)
 
     def node_connections(self, hub: Hub) -> NodeConnections:
         """Lets nodes connect to this process, and continues the runs that wait for them."""

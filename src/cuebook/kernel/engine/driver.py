@@ -20,7 +20,6 @@ from cuebook.kernel.effects import All, Branch, Effect, Program, RunPlaybook, Wi
 from cuebook.kernel.engine import children, handlers, in_doubt, kept_steps
 from cuebook.kernel.engine.approval import CANCELLED, CUT_OFF
 from cuebook.kernel.engine.child_waits import ChildWaits
-from cuebook.kernel.engine.journal_writer import JournalWriter
 from cuebook.kernel.engine.selection import DECIDED, Selection, is_superseded
 from cuebook.kernel.engine.waits import Waits
 from cuebook.kernel.errors import CuebookError, Elsewhere, Fenced, NonDeterminism, StoreError
@@ -143,9 +142,7 @@ class Driver:
 
     def _take_up(self, claim: Claim) -> None:
         self._claim = claim
-        self.writer = JournalWriter(
-            self.engine.store, self.engine.codec, claim, self.clock, self.engine, self.engine.redactor
-        )
+        self.writer = self.engine.writer(claim)
         self.writer.on_broken = self._wake_up
 
     @property

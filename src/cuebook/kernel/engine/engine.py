@@ -9,7 +9,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -62,6 +62,7 @@ from cuebook.kernel.ports import (
     Filter,
     Gate,
     Needing,
+    Outbox,
     Performer,
     Redactor,
     Removal,
@@ -156,9 +157,10 @@ class Engine:
         offer: Offer | None = None,
         machine: str = "",
         fill_in: FillIn | None = None,
+        outboxes: Sequence[Outbox] = (),
     ) -> None:
         """Without an offer, this process is assumed to be able to do everything. `machine` is its name in journals.
-        `fill_in` checks answers to forms that are given in advance.
+        `fill_in` checks answers to forms that are given in advance. The jobs in `outboxes` are put with the records.
         """
         self.store = store
         self.codec = Codec(store.text)
@@ -177,6 +179,7 @@ class Engine:
         self.offer = offer
         self.machine = machine
         self.fill_in = fill_in
+        self._outboxes = tuple(outboxes)
         self._awaiting: dict[type[Effect], Awaiting | None] = {}
         self._hands_over = offer is not None and store.shared
         self.driver = f"d{secrets.token_hex(8)}"
@@ -293,7 +296,7 @@ class Engine:
             self._keep()
             claim = await self.store.claim(parent.id, self.driver, self.clock())
             try:
-                writer = JournalWriter(self.store, self.codec, claim, self.clock, self, self.redactor)
+                writer = self.writer(claim)
                 words = f"Run {row.id} continues it with a changed text."
                 ended = RunFinished("cancelled", error=Failed(SUPERSEDED_RUN, words), step=parent.step)
                 await writer.end_with(ended, lambda batch: self.fork(row, step, {}, settings, edit, text, batch))
@@ -313,7 +316,7 @@ class Engine:
         await self._beat()
         self._keep()
         claim = await self.store.claim(run, self.driver, self.clock())
-        writer = JournalWriter(self.store, self.codec, claim, self.clock, self, self.redactor)
+        writer = self.writer(claim)
         words = "The run that started it continues with a changed text."
         ended = RunFinished("cancelled", error=Failed(SUPERSEDED_RUN, words), step=claim.row.step)
         try:
@@ -407,7 +410,7 @@ class Engine:
             self._keep()
             claim = await self.store.claim(run, self.driver, self.clock())
             try:
-                writer = JournalWriter(self.store, self.codec, claim, self.clock, self, self.redactor)
+                writer = self.writer(claim)
                 await writer.commit(event, Place(), None)
             finally:
                 await self._give_up(claim)  # whatever made the run ready still does
@@ -425,7 +428,7 @@ class Engine:
             self._keep()
             claim = await self.store.claim(run, self.driver, self.clock())
             try:
-                writer = JournalWriter(self.store, self.codec, claim, self.clock, self, self.redactor)
+                writer = self.writer(claim)
                 event = ContentsPurged(removal.by, removal.reason)
                 await writer.end_with(event, lambda batch: self.store.purge(batch, removal))
             except BaseException:
@@ -620,6 +623,10 @@ class Engine:
         return rehearse(self.programs, row, text, entries)
 
     # --- for drivers ---
+
+    def writer(self, claim: Claim) -> JournalWriter:
+        """Writes the journal of a run that was claimed."""
+        return JournalWriter(self.store, self.codec, claim, self.clock, self, self.redactor, self._outboxes)
 
     def watch(self, name: str, arguments: dict[str, Any]) -> WatchFunction:
         factory = self._watches.get(name)

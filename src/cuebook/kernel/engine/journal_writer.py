@@ -6,7 +6,7 @@ It does not depend on programs: a driver passes it the events.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from cuebook.kernel.context import EMPTY, Block, Context, digest_of
@@ -14,7 +14,7 @@ from cuebook.kernel.errors import CuebookError, StoreError
 from cuebook.kernel.events import KINDS, AnyEvent, TextChunk, TextReset
 from cuebook.kernel.fold.state import RunState
 from cuebook.kernel.journal import Codec, Entry, Place, added_to_known, seal, spill_context
-from cuebook.kernel.ports import Batch, Claim, Redactor, Store
+from cuebook.kernel.ports import Batch, Claim, Outbox, Redactor, Store
 
 T = TypeVar("T")
 
@@ -39,12 +39,14 @@ class JournalWriter:
         clock: Callable[[], float],
         audience: Audience,
         redactor: Redactor,
+        outboxes: Sequence[Outbox] = (),
     ) -> None:
         self._store = store
         self._codec = codec
         self._clock = clock
         self._audience = audience
         self._redactor = redactor
+        self._outboxes = outboxes
         self.run = claim.row.id
         self.epoch = claim.row.epoch
         self.state = RunState(claim.row, claim.steps)
@@ -198,6 +200,8 @@ class JournalWriter:
         if self._stored:
             batch.plain = False
             batch.stored, self._stored = sorted(self._stored), set()
+        if self._outboxes and not batch.plain:
+            batch.jobs = [job for of in self._outboxes for job in of(self.state.row, entries, batch.opened)]
         self._batch, self._entries = Batch(self.run, self.epoch, [], True), []
         return batch, entries
 

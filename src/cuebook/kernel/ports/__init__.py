@@ -4,7 +4,7 @@ The kernel defines them and imports none of their implementations.
 """
 
 from cuebook.kernel.ports.gate import Admitted, Case, Filter, Gate, Needed, OnExpiry, Redactor
-from cuebook.kernel.ports.jobs import Job, Jobs
+from cuebook.kernel.ports.jobs import Job, Jobs, Outbox
 from cuebook.kernel.ports.performers import (
     ActingModels,
     Action,
@@ -68,6 +68,7 @@ __all__ = [
     "Notice",
     "Observer",
     "OnExpiry",
+    "Outbox",
     "Outliner",
     "Performer",
     "Recalling",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
+
+from cuebook.kernel.journal import Entry
+from cuebook.kernel.run import RunRow, WaitRow
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +22,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     body: dict[str, Any] = {}
     version: int = 0
     """Raised by each change, so that of two processes that change a job only the first succeeds; 0 for a new one."""
+
+
+Outbox = Callable[[RunRow, Sequence[Entry], Sequence[WaitRow]], Sequence[Job]]
+"""The jobs that follow from new records of a run and the waits that they open. They are put in the same transaction."""
 
 
 class Jobs(Protocol):
