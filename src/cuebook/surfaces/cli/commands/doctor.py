@@ -293,7 +293,7 @@ def _in_words(found: dict[str, Any], missing: list[str]) -> str:
         *(_worktree_line(one) for one in found["worktrees"]),
         "",
         "settings",
-        *(f"  {name:<20}{_value(name, one['value']):<32}  {one['origin']}" for name, one in found["settings"].items()),
+        *_setting_lines(found["settings"]),
         "",
         "providers",
         *(_provider_line(one) for one in found["providers"]),
@@ -307,6 +307,11 @@ def _in_words(found: dict[str, Any], missing: list[str]) -> str:
         "To use another model: `cuebook run --model provider/model`, CUEBOOK_MODEL, or 'model' in cuebook.toml."
     )
     return "\n".join(lines)
+
+
+def _setting_lines(settings: dict[str, Any]) -> list[str]:
+    width = max(map(len, settings))
+    return [f"  {name:<{width}}  {_value(name, one['value']):<32}  {one['origin']}" for name, one in settings.items()]
 
 
 def _worktree_line(one: dict[str, Any]) -> str:
