@@ -29,7 +29,7 @@ _ALL = click.Option(["--verify-all"], is_flag=True, help=f"Verify every run in i
     "backup",
     [
         _FILE,
-        click.Option(["--with-key"], is_flag=True, help="Include the key that signs the tokens of waits."),
+        click.Option(["--with-key"], is_flag=True, help="Include the key that signs the tokens of waits, if there is one yet."),
         _ALL,
         options.STORE,
         options.AS_JSON,
@@ -83,14 +83,13 @@ def _sample(given: Given) -> int | None:
     return None if given["verify_all"] else _SAMPLE
 
 
-def _key(config: Config) -> bytes:
+def _key(config: Config) -> bytes | None:
+    """The key of the store; None if it has none yet, because no wait has needed one."""
     place = config.get("store")
     path = key_file_of(place) if isinstance(place, Path) and not config.get("signing_key") else None
     if path is None:
         raise BadInput("The key is not in a file of the store.", fix="Back up the secret that signing_key names.")
-    if not path.exists():
-        raise NotFound(f"There is no key {path}.", fix="Leave out --with-key: no wait has needed one yet.")
-    return path.read_bytes()
+    return path.read_bytes() if path.exists() else None
 
 
 def _report(given: Given, manifest: Manifest, checked: Checked, done: str, where: str) -> int:
