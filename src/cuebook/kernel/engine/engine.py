@@ -10,7 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
@@ -288,23 +288,12 @@ class Engine:
         if parent.status in ENDED:
             await self.fork(row, step, {}, settings, edit, text)
             return
-        if parent.id in self._driving:
-            raise Busy(f"Run {parent.id} is being driven by this process.", fix="Wait until it waits or ends.")
-        self._driving[parent.id] = None
-        try:
-            await self._beat()
-            self._keep()
-            claim = await self.store.claim(parent.id, self.driver, self.clock())
-            try:
-                writer = self.writer(claim)
-                words = f"Run {row.id} continues it with a changed text."
-                ended = RunFinished("cancelled", error=Failed(SUPERSEDED_RUN, words), step=parent.step)
-                await writer.end_with(ended, lambda batch: self.fork(row, step, {}, settings, edit, text, batch))
-            except BaseException:
-                await self._give_up(claim)
-                raise
-        finally:
-            del self._driving[parent.id]
+        async with self._claimed(parent.id) as claim:
+            words = f"Run {row.id} continues it with a changed text."
+            ended = RunFinished("cancelled", error=Failed(SUPERSEDED_RUN, words), step=parent.step)
+            await self.writer(claim).end_with(
+                ended, lambda batch: self.fork(row, step, {}, settings, edit, text, batch)
+            )
 
     async def end_child(self, run: str) -> None:
         """Ends a child run that waits, and its own children, because its parent continues with a changed text. Raises `Busy`
@@ -313,17 +302,10 @@ class Engine:
         for row in await self.store.runs(caller=run, limit=None):
             if row.status not in ENDED:
                 await self.end_child(row.id)
-        await self._beat()
-        self._keep()
-        claim = await self.store.claim(run, self.driver, self.clock())
-        writer = self.writer(claim)
-        words = "The run that started it continues with a changed text."
-        ended = RunFinished("cancelled", error=Failed(SUPERSEDED_RUN, words), step=claim.row.step)
-        try:
-            await writer.release(ended, Place(), unless_news=False)
-        except BaseException:
-            await self._give_up(claim)
-            raise
+        async with self._claimed(run) as claim:
+            words = "The run that started it continues with a changed text."
+            ended = RunFinished("cancelled", error=Failed(SUPERSEDED_RUN, words), step=claim.row.step)
+            await self.writer(claim).release(ended, Place(), unless_news=False)
 
     async def _create(
         self,
@@ -402,35 +384,28 @@ class Engine:
 
     async def move(self, run: str, event: Moved) -> None:
         """Records that a run's folder is somewhere else now. Raises `Busy` while the run is being driven."""
-        if run in self._driving:
-            raise Busy(f"Run {run} is being driven by this process.")
-        self._driving[run] = None
-        try:
-            await self._beat()
-            self._keep()
-            claim = await self.store.claim(run, self.driver, self.clock())
-            try:
-                writer = self.writer(claim)
-                await writer.commit(event, Place(), None)
-            finally:
-                await self._give_up(claim)  # whatever made the run ready still does
-        finally:
-            del self._driving[run]
+        async with self._claimed(run) as claim:
+            await self.writer(claim).commit(event, Place(), None)
+            await self._give_up(claim)  # whatever made the run ready still does
 
     async def purge(self, removal: Removal) -> None:
         """Purges the contents of a run that has ended; its journal says who did that. Raises `Busy` while it is driven."""
-        run = removal.run
+        async with self._claimed(removal.run) as claim:
+            event = ContentsPurged(removal.by, removal.reason)
+            await self.writer(claim).end_with(event, lambda batch: self.store.purge(batch, removal))
+
+    @asynccontextmanager
+    async def _claimed(self, run: str) -> AsyncIterator[Claim]:
+        """Claims a run in order to add to its journal without driving it. If the block fails, the claim is given up."""
         if run in self._driving:
-            raise Busy(f"Run {run} is being driven by this process.")
+            raise Busy(f"Run {run} is being driven by this process.", fix="Wait until it waits or ends.")
         self._driving[run] = None
         try:
             await self._beat()
             self._keep()
             claim = await self.store.claim(run, self.driver, self.clock())
             try:
-                writer = self.writer(claim)
-                event = ContentsPurged(removal.by, removal.reason)
-                await writer.end_with(event, lambda batch: self.store.purge(batch, removal))
+                yield claim
             except BaseException:
                 await self._give_up(claim)
                 raise

@@ -29,7 +29,9 @@ _ALL = click.Option(["--verify-all"], is_flag=True, help=f"Verify every run in i
     "backup",
     [
         _FILE,
-        click.Option(["--with-key"], is_flag=True, help="Include the key that signs the tokens of waits, if there is one yet."),
+        click.Option(
+            ["--with-key"], is_flag=True, help="Include the key that signs the tokens of waits, if there is one yet."
+        ),
         _ALL,
         options.STORE,
         options.AS_JSON,
