@@ -72,7 +72,7 @@ async def test_references_of_an_older_store_are_found_in_its_journals(tmp_path: 
     with sqlite3.connect(tmp_path / "old.db") as connection:
         for name in ("runs_of_playbook", "runs_by_parent", "signals_of_run"):
             connection.execute(f"DROP INDEX {name}")
-        for name in ("run_texts", "removals", "jobs"):
+        for name in ("run_texts", "removals", "jobs", "admin_acts", "admin_heads"):
             connection.execute(f"DROP TABLE {name}")
         connection.execute("ALTER TABLE files DROP COLUMN touched")
         connection.execute("ALTER TABLE runs DROP COLUMN trigger")

@@ -40,6 +40,15 @@ class NotAllowed(CuebookError):
     exit_code = 5
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """Where a request came from."""
+
+    surface: str = "terminal"
+    """The way in: `terminal`, `web`, `api`, `mcp` or `server`, which is Cuebook itself."""
+    address: str = ""
+    """The network address of the client; empty if it is this process."""
+
+
 class Principal(msgspec.Struct, frozen=True):
     """The user on whose behalf something is done. On a laptop, the user at the terminal."""
 
@@ -48,6 +57,7 @@ class Principal(msgspec.Struct, frozen=True):
     roles: frozenset[str] = frozenset(ROLES)
     through: str = ""
     """The third-party program that they answer and decide with; it is recorded with their answers."""
+    origin: Origin = Origin()
 
     def may(self, role: Role) -> bool:
         """An admin may do everything; anyone with a role may view."""

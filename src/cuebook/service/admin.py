@@ -11,8 +11,8 @@ import hmac
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -21,6 +21,11 @@ from cuebook.gate.roles import RESERVED, ROLES, NotAllowed, Principal, User, is_
 from cuebook.gate.secrets import check_handle, check_name
 from cuebook.kernel.errors import BadInput, NotFound, StoreError
 from cuebook.kernel.ports import Domain, Store
+
+if TYPE_CHECKING:
+    from cuebook.kernel.ports.admin_acts import ActRecord, KeptChange
+
+T = TypeVar("T")
 
 log = logging.getLogger("cuebook")
 
@@ -77,6 +82,32 @@ class Administration:
     async def tenants(self, kind: str) -> list[str]:
         """The tenants that have records of a kind."""
         return await self._store.tenants(kind)
+
+    # --- the audit of administrative acts ---
+
+    async def record_act(
+        self,
+        what: str,
+        subject: str = "",
+        who: Principal = Principal(),
+        details: Mapping[str, Any] | None = None,
+        *,
+        refused: bool = False,
+        changes: Sequence[KeptChange] = (),
+    ) -> ActRecord:
+        """Records that this user did something to the installation, such as `schedule.add`, and makes the changes of stored
+        decisions that it consists of, if any, in the same transaction.
+
+        The values of secrets are masked, but details should name things, not contain them.
+        """
+        from cuebook.service.audit.admin import act_of
+
+        act = act_of(what, subject, who, self.masked(dict(details or {})), self._clock(), refused)
+        return await self._store.record_act(act, changes)
+
+    def masked(self, value: T) -> T:
+        """Masks the secrets in a value, if this service knows any."""
+        return value
 
     # --- users ---
 

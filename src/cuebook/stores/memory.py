@@ -29,6 +29,8 @@ from cuebook.kernel.ports import (
     Swept,
     Whole,
 )
+from cuebook.kernel.ports.admin_acts import GENESIS as GENESIS_ACT
+from cuebook.kernel.ports.admin_acts import ActRecord, AdminAct, KeptChange, chained
 from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow, copy_row
 from cuebook.kernel.votes import counted
 from cuebook.stores.leases import Holder, Leases, new_slot
@@ -38,10 +40,12 @@ from cuebook.stores.refusals import (
     PURGED_RUN,
     RECENT,
     attach_late,
+    changed_meanwhile,
     check_claim,
     check_removable,
     check_signal,
     damaged,
+    does_not_follow,
     fenced,
     gap,
     in_order,
@@ -135,6 +139,7 @@ class MemoryStore(_Jobs):
         self._kept: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._slots: dict[int, tuple[str, str, float | None]] = {}
         """Name, driver and the end of each slot that lasts."""
+        self._acts: dict[str, list[ActRecord]] = {}
         self._closed = False
 
     # --- writing ---
@@ -316,6 +321,38 @@ class MemoryStore(_Jobs):
 
     async def forget(self, tenant: str, kind: str, name: str) -> bool:
         return self._kept.pop((tenant, kind, name), None) is not None
+
+    async def record_act(self, act: AdminAct, changes: Sequence[KeptChange] = ()) -> ActRecord:
+        for change in changes:
+            if self._kept.get((change.tenant, change.kind, change.name)) != change.before:
+                raise changed_meanwhile(change.kind, change.name)
+        for change in changes:
+            if change.after is None:
+                await self.forget(change.tenant, change.kind, change.name)
+            else:
+                await self.keep(change.tenant, change.kind, change.name, change.after)
+        seq, chain = await self.act_head(act.tenant)
+        made = chained(act, seq + 1, chain)
+        self._acts.setdefault(act.tenant, []).append(made)
+        return made
+
+    async def acts(
+        self, tenant: str, *, after: int = 0, since: float = 0.0, newest: bool = False, limit: int | None = 1000
+    ) -> list[ActRecord]:
+        found = [one for one in self._acts.get(tenant, ()) if one.seq > after and one.act.at >= since]
+        return found[:limit] if limit is None or not newest else found[max(0, len(found) - limit) :]
+
+    async def act_head(self, tenant: str) -> tuple[int, str]:
+        acts = self._acts.get(tenant)
+        return (acts[-1].seq, acts[-1].chain) if acts else (0, GENESIS_ACT)
+
+    async def act_tenants(self) -> list[str]:
+        return sorted(self._acts)
+
+    async def bring_in_acts(self, tenant: str, records: Sequence[ActRecord]) -> None:
+        if (await self.act_head(tenant))[0] != records[0].seq - 1:
+            raise does_not_follow(tenant)
+        self._acts.setdefault(tenant, []).extend(records)
 
     async def heartbeat(self, driver: str, now: float) -> None:
         self._drivers[driver] = Holder.here(driver, now)

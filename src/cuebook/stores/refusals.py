@@ -10,6 +10,7 @@ import msgspec
 from cuebook.kernel.errors import (
     AlreadyAnswered,
     Busy,
+    Conflict,
     CuebookError,
     Fenced,
     Leased,
@@ -156,3 +157,16 @@ def refusal(wait: str, state: str, by: str, over: bool) -> CuebookError:
             return WaitClosed(f"The wait {wait} is closed: its run is no longer waiting for it.")
         case _:
             return AlreadyAnswered(f"The wait {wait} was already decided{who}.")
+
+
+def changed_meanwhile(kind: str, name: str) -> Conflict:
+    return Conflict(
+        f"The {kind} '{name}' was changed in the meantime; nothing was done.", fix="Look at it, then try again."
+    )
+
+
+def does_not_follow(tenant: str) -> Conflict:
+    return Conflict(
+        f"The audit of administrative acts of tenant {tenant} has other acts here.",
+        fix="Copy to a new file or an empty database.",
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
@@ -13,6 +13,9 @@ from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import Record
 from cuebook.kernel.ports.jobs import Job, Jobs
 from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow
+
+if TYPE_CHECKING:
+    from cuebook.kernel.ports.admin_acts import ActRecord, AdminAct, KeptChange
 
 
 class Batch(msgspec.Struct, gc=False):
@@ -413,5 +416,24 @@ class Store(Jobs, Protocol):
 
     async def forget(self, tenant: str, kind: str, name: str) -> bool:
         """Removes a stored decision; returns whether it existed."""
+
+    async def record_act(self, act: AdminAct, changes: Sequence[KeptChange] = ()) -> ActRecord:
+        """Appends an act and makes the changes, in one transaction. Raises `Conflict`, and records nothing, if a decision is
+        not what a change expects.
+        """
+
+    async def acts(
+        self, tenant: str, *, after: int = 0, since: float = 0.0, newest: bool = False, limit: int | None = 1000
+    ) -> list[ActRecord]:
+        """Acts with a number above `after`, at `since` or later, oldest first; with `newest`, the last ones."""
+
+    async def act_head(self, tenant: str) -> tuple[int, str]:
+        """The number of the last act and its chain value, as noted beside the acts; 0 and `GENESIS` if there is none."""
+
+    async def act_tenants(self) -> list[str]:
+        """The tenants that have acts."""
+
+    async def bring_in_acts(self, tenant: str, records: Sequence[ActRecord]) -> None:
+        """Appends records of another store as they are; the first must follow the last one here. Raises `Conflict`."""
 
     async def close(self) -> None: ...

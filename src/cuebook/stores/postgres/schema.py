@@ -221,7 +221,7 @@ MIGRATIONS: tuple[str, ...] = (
 
     ALTER TABLE files ADD COLUMN touched double precision NOT NULL DEFAULT 0;   -- when it was last produced
     """,
-    # 9: the second week: what has to be done later, and what started a run.
+    # 9: the second week: what has to be done later, what started a run, and administrative acts.
     """
     ALTER TABLE runs ADD COLUMN trigger text COLLATE "C" NOT NULL DEFAULT '';   -- schedule:NAME and others; '' for a person
 
@@ -235,6 +235,24 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (kind, tenant, name)
     );
     CREATE INDEX jobs_due ON jobs (kind, due) WHERE due IS NOT NULL;
+
+    CREATE TABLE admin_acts (                      -- the audit of administrative acts
+        tenant text COLLATE "C" NOT NULL,
+        seq    bigint NOT NULL,                    -- from 1, without gaps
+        at     double precision NOT NULL,
+        body   text NOT NULL,                      -- JSON
+        chain  text NOT NULL,                      -- SHA-256 of the previous value and the body
+        PRIMARY KEY (tenant, seq)
+    );
+    CREATE TABLE admin_heads (                     -- the last act of each tenant
+        tenant text COLLATE "C" PRIMARY KEY,
+        seq    bigint NOT NULL,
+        chain  text NOT NULL
+    );
+    CREATE FUNCTION cuebook_append_only() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN RAISE EXCEPTION ''the audit of administrative acts is append-only''; END';
+    CREATE TRIGGER admin_acts_stay BEFORE UPDATE OR DELETE OR TRUNCATE ON admin_acts
+        FOR EACH STATEMENT EXECUTE FUNCTION cuebook_append_only();
     """,
 )
 

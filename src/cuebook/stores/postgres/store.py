@@ -24,6 +24,7 @@ from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow
 from cuebook.stores import leases
 from cuebook.stores.leases import new_slot
 from cuebook.stores.postgres import operations
+from cuebook.stores.postgres.admin_acts import ActTables
 from cuebook.stores.postgres.bus import Bus
 from cuebook.stores.postgres.database import Database
 from cuebook.stores.postgres.files import FileTables
@@ -70,7 +71,7 @@ _SHORTEST_ANSWER = 3.0
 """Seconds that a heartbeat has at least, even if leases are short."""
 
 
-class PostgresStore(RemovalTables, FileTables, JobTables):
+class PostgresStore(RemovalTables, FileTables, JobTables, ActTables):
     """Opens the store at the URL of a Postgres database, and creates its tables if they do not exist."""
 
     def __init__(

@@ -218,4 +218,9 @@ def _version(connection: sqlite3.Connection) -> int:
 
 def _statements(script: str) -> list[str]:
     lines = [line.partition("--")[0] for line in script.splitlines()]
-    return [statement for statement in "\n".join(lines).split(";") if statement.strip()]
+    statements = [""]
+    for part in "\n".join(lines).split(";"):
+        statements[-1] += f"{part};"
+        if sqlite3.complete_statement(statements[-1]):  # the body of a trigger has semicolons, too
+            statements.append("")
+    return [statement for statement in statements if statement.strip(" \n;")]

@@ -216,7 +216,7 @@ MIGRATIONS: tuple[str, ...] = (
 
     ALTER TABLE files ADD COLUMN touched REAL NOT NULL DEFAULT 0;   -- when it was last produced
     """,
-    # 10: the second week: what has to be done later, and what started a run.
+    # 10: the second week: what has to be done later, what started a run, and administrative acts.
     """
     ALTER TABLE runs ADD COLUMN trigger TEXT NOT NULL DEFAULT '';   -- schedule:NAME and others; '' for a person
 
@@ -230,6 +230,24 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (kind, tenant, name)
     ) WITHOUT ROWID;
     CREATE INDEX jobs_due ON jobs (kind, due) WHERE due IS NOT NULL;
+
+    CREATE TABLE admin_acts (                    -- the audit of administrative acts
+        tenant TEXT NOT NULL,
+        seq    INTEGER NOT NULL,                 -- from 1, without gaps
+        at     REAL NOT NULL,
+        body   TEXT NOT NULL,                    -- JSON
+        chain  TEXT NOT NULL,                    -- SHA-256 of the previous value and the body
+        PRIMARY KEY (tenant, seq)
+    ) WITHOUT ROWID;
+    CREATE TABLE admin_heads (                   -- the last act of each tenant
+        tenant TEXT PRIMARY KEY,
+        seq    INTEGER NOT NULL,
+        chain  TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TRIGGER admin_acts_stay BEFORE DELETE ON admin_acts
+        BEGIN SELECT RAISE(ABORT, 'the audit of administrative acts is append-only'); END;
+    CREATE TRIGGER admin_acts_are_fixed BEFORE UPDATE ON admin_acts
+        BEGIN SELECT RAISE(ABORT, 'the audit of administrative acts is append-only'); END;
     """,
 )
 

@@ -46,6 +46,7 @@ from cuebook.stores.sqlite.log_space import LogSpace
 from cuebook.stores.sqlite.transaction import HELD_SLOTS, LASTING_SLOTS, Transaction
 
 if TYPE_CHECKING:
+    from cuebook.kernel.ports.admin_acts import ActRecord, AdminAct, KeptChange
     from cuebook.stores.sqlite.removals import Removals
 
 _ALL = -1
@@ -189,6 +190,39 @@ class SqliteStore(FileTables, JobTables):
 
     async def forget(self, tenant: str, kind: str, name: str) -> bool:
         return await self._writer.submit(Transaction.forget, tenant, kind, name)
+
+    # --- the audit of administrative acts ---
+
+    async def record_act(self, act: AdminAct, changes: Sequence[KeptChange] = ()) -> ActRecord:
+        from cuebook.stores.sqlite import admin_acts  # runs do not need it
+
+        return await self._writer.submit(admin_acts.record, act, changes)
+
+    async def bring_in_acts(self, tenant: str, records: Sequence[ActRecord]) -> None:
+        from cuebook.stores.sqlite import admin_acts
+
+        await self._writer.submit(admin_acts.bring_in, tenant, records)
+
+    async def acts(
+        self, tenant: str, *, after: int = 0, since: float = 0.0, newest: bool = False, limit: int | None = 1000
+    ) -> list[ActRecord]:
+        from cuebook.kernel.ports.admin_acts import ActRecord
+
+        query = (
+            "SELECT seq, body, chain FROM admin_acts WHERE tenant = ? AND seq > ? AND at >= ?"
+            f" ORDER BY seq {'DESC' if newest else 'ASC'} LIMIT ?"
+        )
+        rows = self._all(query, (tenant, after, since, _ALL if limit is None else limit))
+        return [ActRecord(*row) for row in (rows[::-1] if newest else rows)]
+
+    async def act_head(self, tenant: str) -> tuple[int, str]:
+        from cuebook.kernel.ports.admin_acts import GENESIS
+
+        rows = self._all("SELECT seq, chain FROM admin_heads WHERE tenant = ?", (tenant,))
+        return rows[0] if rows else (0, GENESIS)
+
+    async def act_tenants(self) -> list[str]:
+        return [row[0] for row in self._all("SELECT tenant FROM admin_heads WHERE seq > 0 ORDER BY tenant", ())]
 
     # --- removing ---
 
