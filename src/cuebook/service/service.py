@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from cuebook.service.retention import Retention
     from cuebook.service.runs.edits import EditPlan
     from cuebook.service.transfer import Copied
+    from cuebook.service.triggers.firing import Check, Read, Start, Triggers
 
 __all__ = ["PYTHON", "Principal", "RunView", "Service"]
 
@@ -187,6 +188,12 @@ class Service(Queries):
         from cuebook.service.job_runner import JobRunner
 
         return JobRunner(self._store, handlers)
+
+    def triggers(self, start: Start, read: Read, check: Check | None = None) -> Triggers:
+        """The triggers of this store. `start` starts the runs of playbooks that `read` reads, unless `check` says why not."""
+        from cuebook.service.triggers.firing import Triggers, no_check
+
+        return Triggers(self._store, self, start, read, check or no_check)
 
     async def notify(self, notice: Job) -> None:
         """Puts a notice, as `notices.notice` makes it, unless nobody is to be notified of anything."""

@@ -22,7 +22,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     breakpoints: Sequence[str | int] | str = ""
     """Step labels, as a list or as a comma-separated string."""
-    answers: dict[str, str] = {}
+    answers: Mapping[str, str | tuple[str, ...]] = {}
     unattended: bool = False
     options: dict[str, Any] = {}
     budget: Budget | None = None
@@ -58,7 +58,7 @@ def _settings(wiring: Wiring, playbook: Playbook, request: RunRequest) -> Settin
     return msgspec.structs.replace(
         settings,
         from_text=playbook.path is None,
-        answers=request.answers,
+        answers=dict(request.answers),
         unattended=request.unattended,
         options={**settings.options, **request.options},
         budget=_budget(settings.budget, request.budget),

@@ -1,0 +1,280 @@
+"""`Triggers`, which stores triggers and fires them: each firing starts at most one run, in any number of processes.
+
+Only the handler of a trigger's job fires it. Events and people request a firing, which is stored with the trigger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from cuebook.dialects.playbook import Playbook
+from cuebook.gate.roles import NotAllowed, Principal
+from cuebook.kernel.errors import AtLimit, Conflict, CuebookError, NotFound, StoreError
+from cuebook.kernel.events import ENDED
+from cuebook.kernel.notices import notice
+from cuebook.kernel.ports import Job, Store
+from cuebook.kernel.run import RunRow
+from cuebook.service.service import Service
+from cuebook.service.start import id_for
+from cuebook.service.triggers.trigger import MOST_REQUESTED, Firing, State, Target, Trigger
+from cuebook.service.worker import leave_to_workers
+
+log = logging.getLogger("cuebook.triggers")
+
+T = TypeVar("T", bound=Trigger)
+
+
+class Start(Protocol):
+    """Starts the run of a target, with the inputs of the target and of the event."""
+
+    async def __call__(
+        self, playbook: Playbook, target: Target, inputs: Mapping[str, Any], who: Principal, *, key: str, trigger: str
+    ) -> RunRow: ...
+
+
+Read = Callable[[Target], Playbook]
+"""Reads the playbook of a target, as its file says now. Raises if it is gone or cannot be run."""
+Check = Callable[[Trigger, Playbook, Mapping[str, Any], Principal], Awaitable[str]]
+"""Returns why a trigger must be suspended instead of firing; empty if it may fire."""
+
+
+async def no_check(trigger: Trigger, playbook: Playbook, inputs: Mapping[str, Any], who: Principal) -> str:
+    return ""
+
+
+class Triggers:
+    """The triggers of a store, of all kinds."""
+
+    def __init__(self, store: Store, service: Service, start: Start, read: Read, check: Check = no_check) -> None:
+        self._store = store
+        self._service = service
+        self._start = start
+        self._read = read
+        self._check = check
+
+    def now(self) -> float:
+        return self._store.now()
+
+    # --- storage ---
+
+    async def add(self, trigger: T) -> T:
+        """Stores a new trigger. Raises `Conflict` if its name is taken."""
+        if await self._store.put_job(trigger.job(self.now())) is None:
+            raise Conflict(
+                f"There is already a {trigger.KIND} named '{trigger.name}'; nothing was changed.",
+                fix=f"Choose another name, or remove the old one: `cuebook {trigger.KIND} remove {trigger.name}`.",
+            )
+        return trigger
+
+    async def get(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
+        who.require("viewer", f"view {kind.KIND}s")
+        return kind.of(await self._job(kind, name, who.tenant))
+
+    async def page(
+        self, kind: type[T], who: Principal = Principal(), after: str = "", limit: int | None = None
+    ) -> list[T]:
+        """The triggers of a kind by name; `after` is the last name of the page before."""
+        who.require("viewer", f"view {kind.KIND}s")
+        return [kind.of(job) for job in await self._store.jobs(kind.KIND, who.tenant, after, limit)]
+
+    async def every(self, kind: type[T]) -> list[T]:
+        """The triggers of a kind of all tenants."""
+        return [kind.of(job) for job in await self._store.jobs(kind.KIND)]
+
+    async def change(self, kind: type[T], name: str, who: Principal, change: Callable[[T], T]) -> T:
+        """Changes a trigger of this user, or of any user for an admin."""
+        return await self._replace(kind, name, who.tenant, lambda trigger: change(self._own(trigger, who)))
+
+    async def remove(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
+        """Removes a trigger. Its runs stay."""
+        while True:
+            job = await self._job(kind, name, who.tenant)
+            trigger = self._own(kind.of(job), who)
+            if await self._store.drop_job(job):
+                return trigger
+
+    async def _replace(self, kind: type[T], name: str, tenant: str, change: Callable[[T], T]) -> T:
+        while True:  # again if another process changed it at the same time
+            job = await self._job(kind, name, tenant)
+            before = kind.of(job)
+            changed = change(before)
+            if changed is before or await self._store.put_job(changed.job(self.now(), job.version)) is not None:
+                return changed
+
+    async def _job(self, kind: type[Trigger], name: str, tenant: str) -> Job:
+        job = await self._store.job(tenant, kind.KIND, name)
+        if job is None:
+            fix = f"`cuebook {kind.KIND} list` lists all of them."
+            raise NotFound(f"There is no {kind.KIND} named '{name[:100]}'.", fix=fix)
+        return job
+
+    def _own(self, trigger: T, who: Principal) -> T:
+        who.require("runner", f"change {trigger.KIND}s")
+        if who.name != trigger.owner and not who.may("admin"):
+            raise NotAllowed(
+                f"{who.name} may not change the {trigger.KIND} '{trigger.name}': it belongs to {trigger.owner}.",
+                fix=f"Ask {trigger.owner}, or an admin.",
+            )
+        return trigger
+
+    # --- firing ---
+
+    async def request(
+        self, kind: type[T], name: str, tenant: str, key: str, inputs: Mapping[str, Any] = {}, *, by: str = ""
+    ) -> T:
+        """Asks for a firing, because of an event or a person. A second request with the same key changes nothing.
+
+        A trigger that does not fire now records that it was skipped.
+        """
+
+        def add(trigger: T) -> T:
+            if trigger.firing(key) is not None:
+                return trigger
+            firing = Firing(key, self.now(), "requested", by=by, inputs=dict(inputs))
+            if not trigger.is_active:
+                return self._done(trigger, firing, "skipped", reason=trigger.suspended or "It is paused.")
+            if len(trigger.requested) >= MOST_REQUESTED:
+                raise AtLimit(
+                    f"The {trigger.KIND} '{name}' has {MOST_REQUESTED} firings that no process has fired yet.",
+                    fix="Check that `cuebook serve` or `cuebook worker` is running.",
+                )
+            return msgspec.structs.replace(trigger, requested=(*trigger.requested, firing))
+
+        return await self._replace(kind, name, tenant, add)
+
+    async def work(self, trigger: T) -> T:
+        """Fires what is queued and requested of a trigger that this process holds; returns it as it is to be stored."""
+        if trigger.queued is not None and trigger.is_active and not await self.unfinished(trigger):
+            trigger = await self.fire(msgspec.structs.replace(trigger, queued=None), trigger.queued)
+        while trigger.requested and trigger.is_active:
+            first, *rest = trigger.requested
+            trigger = await self.fire(msgspec.structs.replace(trigger, requested=tuple(rest)), first)
+        return trigger
+
+    async def fire(self, trigger: T, firing: Firing) -> T:
+        """Fires a trigger that this process holds; returns it with what became of the firing.
+
+        A second call with the same firing finds the run of the first, so a process may repeat it after a crash.
+        """
+        try:
+            who = await self.owner_of(trigger)
+        except StoreError:
+            raise
+        except CuebookError as error:
+            return await self.suspend(trigger, f"Its owner may no longer start runs: {error.message}", firing)
+        run = self.run_id(trigger, firing.key, who)
+        if await self._row(run) is not None:  # a process that fired it died before it could say so
+            await leave_to_workers(self._service, run)
+            return self._done(trigger, firing, run=run)
+        older = await self.unfinished(trigger)
+        if older and trigger.overlap == "skip":
+            return self._done(trigger, firing, "skipped", reason=f"Run {older} is unfinished.")
+        if older:
+            return await self._queue(trigger, firing, older, who)
+        return await self._begin(trigger, firing, who)
+
+    async def _queue(self, trigger: T, firing: Firing, older: str, who: Principal) -> T:
+        queued = trigger.queued
+        if queued is not None and trigger.overlap == "queue":
+            return self._done(trigger, firing, "skipped", reason=f"Another firing waits for the end of run {older}.")
+        if queued is not None:
+            trigger = self._done(trigger, queued, "skipped", reason="A later firing replaced it.")
+        if trigger.overlap == "cancel" and (queued is None or queued.key != firing.key):
+            try:
+                await self._service.cancel(older, f"{trigger.trigger} fired again.", who)
+            except StoreError:
+                raise
+            except CuebookError as error:
+                if await self.unfinished(trigger):
+                    words = f"Run {older} is unfinished and could not be cancelled: {error.message}"
+                    return self._done(trigger, firing, "skipped", reason=words)
+        words = f"It starts when run {older} has ended."
+        waiting = msgspec.structs.replace(firing, state="queued", reason=words, done=self.now())
+        return msgspec.structs.replace(trigger, queued=waiting)
+
+    async def _begin(self, trigger: T, firing: Firing, who: Principal) -> T:
+        target = trigger.target
+        inputs = {**target.inputs, **firing.inputs}
+        try:
+            playbook = await asyncio.to_thread(self._read, target)
+            problem = await self._check(trigger, playbook, inputs, who)
+            if problem:
+                return await self.suspend(trigger, problem, firing)
+            key = self._key(trigger, firing.key)
+            row = await self._start(playbook, target, inputs, who, key=key, trigger=trigger.trigger)
+        except StoreError:
+            raise
+        except CuebookError as error:
+            return await self.failed(trigger, firing, str(error))
+        await leave_to_workers(self._service, row.id)
+        log.info("Trigger fired.", extra={"fields": {"trigger": trigger.trigger, "run": row.id, "key": firing.key}})
+        return self._done(trigger, firing, run=row.id)
+
+    async def failed(self, trigger: T, firing: Firing, reason: str) -> T:
+        """Records that a firing could not start its run, and notifies; the trigger fires again the next time."""
+        words = f"{trigger.KIND.capitalize()} '{trigger.name}' could not start {trigger.target.words}: {reason}"
+        await self.notify(trigger, f"failed.{firing.key}", words)
+        return self._done(trigger, firing, "failed", reason=reason)
+
+    async def suspend(self, trigger: T, reason: str, firing: Firing | None = None) -> T:
+        """Stops a trigger until a person resumes it, and notifies."""
+        key = "suspended" if firing is None else f"suspended.{firing.key}"
+        fix = f"`cuebook {trigger.KIND} resume {trigger.name}` resumes it."
+        await self.notify(trigger, key, f"{trigger.KIND.capitalize()} '{trigger.name}' is suspended. {reason} {fix}")
+        if firing is not None:
+            trigger = self._done(trigger, firing, "skipped", reason=reason)
+        return msgspec.structs.replace(trigger, suspended=reason)
+
+    async def notify(self, trigger: Trigger, key: str, text: str) -> None:
+        """Notifies of a trigger, once for each key."""
+        log.warning("%s", text, extra={"fields": {"trigger": trigger.trigger}})
+        await self._service.notify(
+            notice(
+                trigger.tenant,
+                "schedule",
+                at=self.now(),
+                key=f"{trigger.trigger}.{trigger.created:.3f}.{key}",
+                playbook=trigger.target.name,
+                owner=trigger.owner,
+                text=text,
+            )
+        )
+
+    # --- what a firing depends on ---
+
+    async def owner_of(self, trigger: Trigger) -> Principal:
+        """The person whom the runs of a trigger belong to. Raises if they are gone or may no longer start runs."""
+        local = Principal(tenant=trigger.tenant)
+        who = local if trigger.owner == local.name else await self._service.principal(trigger.owner, trigger.tenant)
+        who.require("runner", "start runs")
+        return who
+
+    def run_id(self, trigger: Trigger, key: str, who: Principal) -> str:
+        """The id of the run that a firing starts."""
+        return id_for(who, self._key(trigger, key))
+
+    async def unfinished(self, trigger: Trigger) -> str:
+        """The latest run that the trigger started, if it has not ended."""
+        row = await self._row(trigger.run) if trigger.run else None
+        return "" if row is None or row.status in ENDED else row.id
+
+    def _key(self, trigger: Trigger, key: str) -> str:
+        # A trigger that is added again under an old name is another one.
+        return f"{trigger.trigger}\0{trigger.created!r}\0{key}"
+
+    async def _row(self, run: str) -> RunRow | None:
+        try:
+            return await self._store.run(run)
+        except NotFound:
+            return None
+
+    def _done(self, trigger: T, firing: Firing, state: State = "started", *, run: str = "", reason: str = "") -> T:
+        """The trigger with what became of a firing."""
+        made = msgspec.structs.replace(firing, state=state, run=run, reason=reason, done=self.now(), inputs={})
+        trigger = trigger.recorded(made)
+        return msgspec.structs.replace(trigger, run=run) if run else trigger

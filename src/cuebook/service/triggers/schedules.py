@@ -1,0 +1,195 @@
+"""Schedules: triggers that fire at the moments of a cron expression, once in all processes on a store."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import ClassVar
+
+import msgspec
+
+from cuebook.gate.roles import Principal
+from cuebook.kernel.errors import BadInput, CuebookError, StoreError
+from cuebook.kernel.ports import Job
+from cuebook.kernel.triggers import SCHEDULE
+from cuebook.service.triggers.cron import check_cron, first_moments, latest_moments, next_moment
+from cuebook.service.triggers.firing import Triggers
+from cuebook.service.triggers.trigger import KEPT, Firing, Trigger
+
+CATCH_UP = 3600.0
+"""Seconds after its moment in which a firing may still start its run, if nothing else was chosen."""
+ON_TIME = 120.0
+"""Seconds after its moment in which a firing counts as on time, whatever was chosen."""
+_ELSEWHERE = 1.0
+"""Seconds until another process may take a schedule whose workspace this process does not offer."""
+_COMPARED = 50
+"""How many moments are compared to find the shortest time between two of them."""
+_PAGE = 200
+"""How many schedules are corrected before other work gets its turn."""
+
+
+class Schedule(Trigger, frozen=True, kw_only=True, omit_defaults=True):
+    """A trigger that fires at planned moments."""
+
+    KIND: ClassVar[str] = SCHEDULE
+
+    cron: str
+    zone: str
+    next: float
+    """The next planned moment."""
+    jitter: float = 0.0
+    """Seconds by which a firing is delayed at most, by an amount that follows from the name and the moment."""
+    catch_up: float = CATCH_UP
+
+    def next_due(self) -> float:
+        return self.next + self.delay(self.next)
+
+    def delay(self, moment: float) -> float:
+        if not self.jitter:
+            return 0.0
+        digest = hashlib.sha256(f"{self.tenant}\0{self.name}\0{moment!r}".encode()).digest()
+        return self.jitter * int.from_bytes(digest[:6]) / 2**48
+
+    def upcoming(self, after: float, count: int) -> list[float]:
+        """The next planned moments, from the schedule's next one on."""
+        return first_moments(self.cron, self.zone, max(after, self.next - 1), count)
+
+
+def key_of(moment: float) -> str:
+    """The key of the firing for a planned moment."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def check_times(cron: str, zone: str, jitter: float, catch_up: float, now: float) -> None:
+    """Raises `BadInput` if a schedule with these times could not work."""
+    check_cron(cron, zone, now)
+    if jitter < 0 or catch_up < 0:
+        raise BadInput("Jitter and catch-up cannot be negative.", fix="Use a time such as 5m.")
+    following = first_moments(cron, zone, now, _COMPARED)
+    shortest = min((b - a for a, b in pairwise(following)), default=None)
+    if shortest is not None and jitter >= shortest:
+        raise BadInput(
+            f"A jitter of {jitter:g} s is not shorter than the {shortest:g} s between two firings.",
+            fix="Use a shorter jitter.",
+        )
+
+
+class Schedules:
+    """The schedules of a store."""
+
+    def __init__(self, triggers: Triggers, offers: frozenset[str] | None = None) -> None:
+        """`offers` are the names of the workspaces that this process offers; None for all."""
+        self._triggers = triggers
+        self._offers = offers
+
+    # --- for people ---
+
+    async def add(self, schedule: Schedule) -> Schedule:
+        check_times(schedule.cron, schedule.zone, schedule.jitter, schedule.catch_up, self._triggers.now())
+        return await self._triggers.add(schedule)
+
+    async def pause(self, name: str, who: Principal = Principal()) -> Schedule:
+        """Stops a schedule until it is resumed. What it queued is skipped."""
+
+        def paused(schedule: Schedule) -> Schedule:
+            for firing in (*schedule.requested, *([schedule.queued] if schedule.queued else ())):
+                skipped = msgspec.structs.replace(firing, state="skipped", reason="It was paused.", inputs={})
+                schedule = schedule.recorded(skipped)
+            return msgspec.structs.replace(schedule, paused=True, queued=None, requested=())
+
+        return await self._triggers.change(Schedule, name, who, paused)
+
+    async def resume(self, name: str, who: Principal = Principal()) -> Schedule:
+        """Ends a pause or a suspension. What was planned in the meantime is not made up for."""
+
+        def resumed(schedule: Schedule) -> Schedule:
+            if schedule.is_active:
+                return schedule
+            following = next_moment(schedule.cron, schedule.zone, self._triggers.now())
+            return msgspec.structs.replace(schedule, paused=False, suspended="", next=following)
+
+        return await self._triggers.change(Schedule, name, who, resumed)
+
+    # --- for processes that fire ---
+
+    async def handle(self, job: Job) -> Job:
+        """Fires what is due of a schedule; returns its job as it is to be stored."""
+        schedule = Schedule.of(job)
+        now = self._triggers.now()
+        if not schedule.is_active:
+            return schedule.job(now, job.version)
+        workspace = schedule.target.workspace
+        if workspace and self._offers is not None and workspace not in self._offers:
+            if now - schedule.next_due() > max(schedule.catch_up, ON_TIME):
+                schedule = await self._all_missed(schedule, now, f"No process offered its workspace, {workspace}.")
+            made = schedule.job(now, job.version)
+            return msgspec.structs.replace(made, due=max(made.due or 0.0, now + _ELSEWHERE))
+        schedule = await self._triggers.work(schedule)
+        if schedule.is_active and schedule.next_due() <= now:
+            try:
+                schedule = await self._planned(schedule, now)
+            except BadInput as error:  # its last moment has passed
+                schedule = await self._triggers.suspend(schedule, str(error))
+        return schedule.job(self._triggers.now(), job.version)
+
+    async def _planned(self, schedule: Schedule, now: float) -> Schedule:
+        """Fires the latest of the moments that have come, unless it is too late for it; the others are missed."""
+        due = self._passed(schedule, now)
+        *earlier, latest = due
+        if now - latest > max(schedule.catch_up + schedule.delay(latest), ON_TIME):
+            return await self._all_missed(schedule, now, "No process was there in time.")
+        schedule = _missed(schedule, earlier, now, "A later firing made up for it.")
+        firing = Firing(key_of(latest), latest, "requested")
+        if schedule.firing(firing.key) is None:  # otherwise the clock was set back
+            schedule = await self._triggers.fire(schedule, firing)
+        return msgspec.structs.replace(schedule, next=next_moment(schedule.cron, schedule.zone, latest))
+
+    async def _all_missed(self, schedule: Schedule, now: float, reason: str) -> Schedule:
+        due = self._passed(schedule, now)
+        schedule = _missed(schedule, due, now, reason)
+        firings = "a firing" if len(due) == 1 else f"{len(due)} firings"
+        words = f"Schedule '{schedule.name}' missed {firings} of {schedule.target.words}. {reason}"
+        await self._triggers.notify(schedule, f"missed.{key_of(due[-1])}", words)
+        return msgspec.structs.replace(schedule, next=next_moment(schedule.cron, schedule.zone, due[-1]))
+
+    def _passed(self, schedule: Schedule, now: float) -> list[float]:
+        """The moments that have come, in order; only the latest ones after a long time."""
+        found = latest_moments(schedule.cron, schedule.zone, schedule.next, now, KEPT)
+        found = [one for one in found if one + schedule.delay(one) <= now]
+        return found or [schedule.next]
+
+    async def refit(self) -> int:
+        """Corrects schedules that were planned by a clock that was ahead; returns how many."""
+        count, every = 0, await self._triggers.every(Schedule)
+        for start in range(0, len(every), _PAGE):
+            count += await self._refit(every[start : start + _PAGE], self._triggers.now())
+            await asyncio.sleep(0)
+        return count
+
+    async def _refit(self, page: Iterable[Schedule], now: float) -> int:
+        count = 0
+        for one in page:
+            try:
+                if one.is_active and one.next > next_moment(one.cron, one.zone, now):
+                    await self._triggers.change(Schedule, one.name, Principal(tenant=one.tenant), self._from_now)
+                    count += 1
+            except StoreError:
+                raise
+            except CuebookError:  # it was removed, or never fires again, which its handler reports
+                continue
+        return count
+
+    def _from_now(self, schedule: Schedule) -> Schedule:
+        following = next_moment(schedule.cron, schedule.zone, self._triggers.now())
+        return msgspec.structs.replace(schedule, next=min(schedule.next, following))
+
+
+def _missed(schedule: Schedule, moments: Iterable[float], now: float, reason: str) -> Schedule:
+    for moment in moments:
+        key = key_of(moment)
+        if schedule.firing(key) is None:
+            schedule = schedule.recorded(Firing(key, moment, "missed", reason=reason, done=now))
+    return schedule

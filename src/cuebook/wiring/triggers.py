@@ -1,0 +1,85 @@
+"""Creates the triggers of a store: what starts runs without a person."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from cuebook.dialects.playbook import Playbook
+from cuebook.gate.roles import Principal
+from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.run import RunRow
+from cuebook.service.service import Service
+from cuebook.service.triggers import Target, Triggers
+from cuebook.service.triggers.schedules import Schedules
+from cuebook.service.triggers.target import playbook_of
+from cuebook.wiring.run_request import RunRequest, start_run
+from cuebook.wiring.wiring import Wiring
+
+log = logging.getLogger("cuebook.triggers")
+
+_LOOK = 5.0
+"""Seconds between two looks at the clock."""
+_SET_BACK = 1.0
+"""Seconds by which a clock that was set back has to differ, so that schedules are corrected."""
+
+
+def triggers_of(wiring: Wiring, service: Service) -> Triggers:
+    """The triggers of a service, whose runs start as runs from the web do."""
+
+    async def start(
+        playbook: Playbook, target: Target, inputs: Mapping[str, Any], who: Principal, *, key: str, trigger: str
+    ) -> RunRow:
+        wanted = request_of(target, inputs)
+        return await start_run(wiring, service, playbook, wanted, who, key=key, trigger=trigger)
+
+    workspace = Path(wiring.factory.workspace.path)
+    return service.triggers(start, lambda target: playbook_of(target, workspace))
+
+
+def request_of(target: Target, inputs: Mapping[str, Any]) -> RunRequest:
+    """The run that a target asks for, with these inputs."""
+    return RunRequest(
+        inputs=inputs,
+        model=target.model,
+        answers=target.answers,
+        unattended=target.unattended,
+        options=target.options,
+        budget=target.budget,
+    )
+
+
+def schedules_of(service: Service, triggers: Triggers) -> Schedules:
+    """The schedules of a service. This process fires those whose workspace it offers."""
+    offer = service.offer
+    return Schedules(triggers, None if offer is None else frozenset(offer.names))
+
+
+@asynccontextmanager
+async def clock_watched(service: Service, schedules: Schedules) -> AsyncIterator[None]:
+    """Corrects schedules that were planned while the clock was ahead: at the start, and when the clock is set back."""
+
+    async def watch() -> None:
+        seen = float("inf")
+        while True:
+            now = service.clock()
+            if now < seen - _SET_BACK:
+                try:
+                    await schedules.refit()
+                    seen = now
+                except CuebookError as error:  # a lock or a full disk may be temporary
+                    log.warning("schedules: %s", error)
+            else:
+                seen = now
+            await asyncio.sleep(_LOOK)
+
+    task = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
