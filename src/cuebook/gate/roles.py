@@ -94,3 +94,5 @@ class User(msgspec.Struct, frozen=True):
     token: str
     created: float
     by: str = ""
+    teams: tuple[str, ...] = ()
+    """Users of the same team may see each other's runs, if `[access] runs` is `team`."""

@@ -127,31 +127,56 @@ class Administration:
                 fix=f"`cuebook users grant {name} --role ROLE` adds a role, `cuebook users revoke` removes one, and"
                 f" `cuebook users token {name}` creates a new token.",
             )
-        return await self._with_token(User(name, _roles(roles), "", self._clock(), who.name), who)
+        made, token = _with_token(User(name, _roles(roles), "", self._clock(), who.name))
+        await self._record_change("user.add", "user", name, None, made, who, {"roles": list(made.roles)})
+        return made, token
 
     async def grant(self, name: str, roles: Sequence[str], who: Principal = Principal()) -> User:
         """Gives a user more roles. Their token and sessions stay valid."""
         who.require("admin", "change users")
-        user = await self._user(name, who.tenant)
-        return await self._with_roles(user, _roles((*user.roles, *_roles(roles))), who)
+        user, body = await self._known_user(name, who.tenant)
+        return await self._with_fields("user.grant", user, body, {"roles": _roles((*user.roles, *_roles(roles)))}, who)
 
     async def revoke(self, name: str, roles: Sequence[str], who: Principal = Principal()) -> User:
         """Removes roles from a user. Their token and sessions stay valid, with fewer rights."""
         who.require("admin", "change users")
-        user, taken = await self._user(name, who.tenant), _roles(roles)
+        (user, body), taken = await self._known_user(name, who.tenant), _roles(roles)
         lacking = [role for role in taken if role not in user.roles]
         if lacking:
             raise BadInput(f"{name} does not have the role {lacking[0]}.", fix=f"{name} has {', '.join(user.roles)}.")
         left = [role for role in user.roles if role not in taken]
         if not left:
             raise BadInput(f"{name} would have no role left.", fix=f"`cuebook users remove {name}` removes them.")
-        return await self._with_roles(user, _roles(left), who)
+        return await self._with_fields("user.revoke", user, body, {"roles": _roles(left)}, who)
+
+    async def join(self, name: str, teams: Sequence[str], who: Principal = Principal()) -> User:
+        """Adds a user to teams. Members of a team may see each other's runs, if `[access] runs` is `team`."""
+        who.require("admin", "change users")
+        user, body = await self._known_user(name, who.tenant)
+        for team in teams:
+            if not _NAME.fullmatch(team):
+                raise BadInput(f"'{team}' is not a valid team name.", fix="Use letters, digits, and . _ @ -.")
+        return await self._with_fields("user.join", user, body, {"teams": tuple(sorted({*user.teams, *teams}))}, who)
+
+    async def leave(self, name: str, teams: Sequence[str], who: Principal = Principal()) -> User:
+        """Removes a user from teams."""
+        who.require("admin", "change users")
+        user, body = await self._known_user(name, who.tenant)
+        for team in teams:
+            if team not in user.teams:
+                has = f"{name} is in {', '.join(user.teams)}." if user.teams else f"{name} is in no team."
+                raise BadInput(f"{name} is not in the team '{team}'.", fix=has)
+        left = tuple(team for team in user.teams if team not in teams)
+        return await self._with_fields("user.leave", user, body, {"teams": left}, who)
 
     async def renew_token(self, name: str, who: Principal = Principal()) -> tuple[User, str]:
         """Creates a new token for a user, which is not shown again. The old token and the user's sessions become
         invalid."""
         who.require("admin", "change users")
-        return await self._with_token(await self._user(name, who.tenant), who)
+        user, body = await self._known_user(name, who.tenant)
+        made, token = _with_token(user)
+        await self._record_change("user.token", "user", name, body, made, who, {})
+        return made, token
 
     async def users(self, who: Principal = Principal()) -> list[User]:
         who.require("viewer", "view users")
@@ -159,8 +184,10 @@ class Administration:
 
     async def remove_user(self, name: str, who: Principal = Principal()) -> None:
         who.require("admin", "change users")
-        if not await self._store.forget(who.tenant, "user", name):
+        user = (await self._store.kept(who.tenant, "user")).get(name)
+        if user is None:
             raise NotFound(f"There is no user '{name}'.", fix="`cuebook users list` lists the users.")
+        await self._record_change("user.remove", "user", name, user, None, who, {"roles": user["roles"]})
 
     async def principal(self, name: str, tenant: str = "local") -> Principal:
         """The user with this name, with their roles."""
@@ -178,28 +205,50 @@ class Administration:
         return None
 
     async def _user(self, name: str, tenant: str) -> User:
+        return (await self._known_user(name, tenant))[0]
+
+    async def _known_user(self, name: str, tenant: str) -> tuple[User, dict[str, Any]]:
+        """A user, and the record of them."""
         body = (await self._store.kept(tenant, "user")).get(name)
         if body is None:
             raise NotFound(f"There is no user '{name}'.", fix=f"`cuebook users add {name} --role ROLE` adds one.")
-        return msgspec.convert(body, User)
+        return msgspec.convert(body, User), body
 
-    async def _with_roles(self, user: User, roles: tuple[str, ...], who: Principal) -> User:
-        changed = msgspec.structs.replace(user, roles=roles)
-        await self._store.keep(who.tenant, "user", user.name, msgspec.to_builtins(changed))
+    async def _with_fields(
+        self, what: str, user: User, body: dict[str, Any], fields: dict[str, tuple[str, ...]], who: Principal
+    ) -> User:
+        """The user with these fields. Records the change, unless there is none."""
+        changed = msgspec.structs.replace(user, **fields)
+        if changed != user:
+            before = {name: list(getattr(user, name)) for name in fields}
+            after = {name: list(value) for name, value in fields.items()}
+            await self._record_change(what, "user", user.name, body, changed, who, {"before": before, "after": after})
         return changed
 
-    async def _with_token(self, user: User, who: Principal) -> tuple[User, str]:
-        token = secrets.token_urlsafe(32)
-        changed = msgspec.structs.replace(user, token=_digest(token))
-        await self._store.keep(who.tenant, "user", user.name, msgspec.to_builtins(changed))
-        return changed, token
+    async def _record_change(
+        self,
+        what: str,
+        kind: str,
+        name: str,
+        before: dict[str, Any] | None,
+        after: Any,
+        who: Principal,
+        details: Mapping[str, Any],
+    ) -> None:
+        """Changes a stored decision and records that, in one transaction."""
+        from cuebook.kernel.ports.admin_acts import KeptChange
+
+        made = None if after is None else msgspec.to_builtins(after)
+        await self.record_act(what, name, who, details, changes=[KeptChange(who.tenant, kind, name, before, made)])
 
     # --- names of secrets ---
 
     async def add_secret(self, name: str, handle: str, who: Principal = Principal()) -> SecretName:
         who.require("admin", "name secrets")
         made = SecretName(check_name(name), check_handle(handle), who.name, self._clock())
-        await self._store.keep(who.tenant, "secret", name, msgspec.to_builtins(made))
+        before = (await self._store.kept(who.tenant, "secret")).get(name)
+        details = {"handle": handle} if before is None else {"handle": handle, "before": before["handle"]}
+        await self._record_change("secret.add", "secret", name, before, made, who, details)
         return made
 
     async def secrets(self, who: Principal = Principal()) -> list[SecretName]:
@@ -208,7 +257,10 @@ class Administration:
 
     async def remove_secret(self, name: str, who: Principal = Principal()) -> bool:
         who.require("admin", "name secrets")
-        return await self._store.forget(who.tenant, "secret", name)
+        before = (await self._store.kept(who.tenant, "secret")).get(name)
+        if before is not None:
+            await self._record_change("secret.remove", "secret", name, before, None, who, {"handle": before["handle"]})
+        return before is not None
 
     # --- overrides, which answer the policy's `ask` in advance ---
 
@@ -231,7 +283,8 @@ class Administration:
             expires=None if expires_after is None else now + expires_after,
             tenant=who.tenant,
         )
-        await self._store.keep(who.tenant, "override", made.id, msgspec.to_builtins(made))
+        details = {"domain": domain, "pattern": pattern, "expires": made.expires}
+        await self._record_change("override.add", "override", made.id, None, made, who, details)
         return made
 
     async def overrides(self, who: Principal = Principal()) -> list[Override]:
@@ -247,13 +300,16 @@ class Administration:
             raise NotFound(f"There is no override '{name}'.", fix="`cuebook policy overrides` lists them.")
         if not body.get("revoked"):
             ended = {"revoked": True, "revoked_by": who.name, "revoked_at": self._clock()}
-            await self._store.keep(who.tenant, "override", name, {**body, **ended})
+            details = {"domain": body["domain"], "pattern": body["pattern"]}
+            await self._record_change("override.revoke", "override", name, body, {**body, **ended}, who, details)
 
     # --- trust ---
 
     async def trust(self, subject: str, digest: str, who: Principal = Principal()) -> None:
         who.require("admin", "trust things for everyone")
-        await self._store.keep(who.tenant, "trust", subject, {"digest": digest, "by": who.name, "at": self._clock()})
+        before = (await self._store.kept(who.tenant, "trust")).get(subject)
+        after = {"digest": digest, "by": who.name, "at": self._clock()}
+        await self._record_change("trust.add", "trust", subject, before, after, who, {"digest": digest})
 
     async def trusts(self, subject: str, who: Principal = Principal()) -> str | None:
         """The trusted digest of a subject."""
@@ -263,11 +319,21 @@ class Administration:
 
     async def untrust(self, subject: str, who: Principal = Principal()) -> bool:
         who.require("admin", "trust things for everyone")
-        return await self._store.forget(who.tenant, "trust", subject)
+        before = (await self._store.kept(who.tenant, "trust")).get(subject)
+        if before is not None:
+            await self._record_change(
+                "trust.remove", "trust", subject, before, None, who, {"digest": before.get("digest")}
+            )
+        return before is not None
 
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _with_token(user: User) -> tuple[User, str]:
+    token = secrets.token_urlsafe(32)
+    return msgspec.structs.replace(user, token=_digest(token)), token
 
 
 def _roles(given: Sequence[str]) -> tuple[str, ...]:

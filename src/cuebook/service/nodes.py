@@ -9,7 +9,7 @@ import hmac
 import logging
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -95,12 +95,17 @@ def node_object(node: Node) -> dict[str, Any]:
     }
 
 
+Record = Callable[[str, str, Principal, dict[str, Any]], Awaitable[object]]
+"""Records an administrative act: what, the node, who, and details."""
+
+
 class Nodes:
     """Pairs, names and revokes nodes."""
 
-    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float], record: Record) -> None:
         self._store = store
         self._clock = clock
+        self._record = record
         self.on_change: Callable[[], object] = lambda: None
         """Called when a pairing was changed in this process."""
 
@@ -123,13 +128,13 @@ class Nodes:
                 f"The node '{name}' already exists; nothing was changed.",
                 fix=f"`cuebook nodes token {name}` creates a new pairing token and ends the old pairing.",
             )
-        return await self._with_token(name, Pairing(self._clock(), who.name), who)
+        return await self._with_token("node.add", name, Pairing(self._clock(), who.name), who)
 
     async def renew(self, name: str, who: Principal = Principal()) -> tuple[Node, str]:
         """Creates a new pairing token for a node, which is not shown again. Its key and its old token become invalid."""
         who.require("admin", _CHANGE)
         before = await self._pairing(name, who.tenant)
-        return await self._with_token(name, Pairing(before.created, who.name), who)
+        return await self._with_token("node.token", name, Pairing(before.created, who.name), who)
 
     async def rename(self, name: str, new: str, who: Principal = Principal()) -> Node:
         """Gives a node another name. It stays paired and connected."""
@@ -143,6 +148,7 @@ class Nodes:
             await self._store.keep(who.tenant, PRESENCE, new, presence)
         await self._keep(who.tenant, new, pairing)
         await self._forget(who.tenant, name)
+        await self._record("node.rename", name, who, {"new": new})
         log.info("%s renamed node '%s' to '%s'", who.name, name, new)
         self.on_change()
         return await self.get(new, who.tenant)
@@ -152,6 +158,7 @@ class Nodes:
         who.require("admin", _CHANGE)
         await self._pairing(name, who.tenant)
         await self._forget(who.tenant, name)
+        await self._record("node.revoke", name, who, {})
         log.info("%s revoked node '%s'", who.name, name)
         self.on_change()
 
@@ -234,10 +241,11 @@ class Nodes:
             raise NotFound(f"There is no node '{name}'.", fix=_LIST)
         return msgspec.convert(body, Pairing)
 
-    async def _with_token(self, name: str, pairing: Pairing, who: Principal) -> tuple[Node, str]:
+    async def _with_token(self, what: str, name: str, pairing: Pairing, who: Principal) -> tuple[Node, str]:
         token = secrets.token_urlsafe(32)
         made = msgspec.structs.replace(pairing, token=digest(token), expires=self._clock() + TOKEN_LIVES)
         await self._keep(who.tenant, name, made)
+        await self._record(what, name, who, {})
         log.info("%s created a pairing token for node '%s'", who.name, name)
         self.on_change()
         return await self.get(name, who.tenant), token

@@ -226,6 +226,7 @@ class Queries(States):
         row = await self.get(run, who)
         known = await self.run_overrides(row.id, who)
         await lasting_approvals.revoke(self._store, row, known, name, who, self._clock())
+        await self.record_act("override.revoke", name, who, {"run": row.id})
 
     async def sent(self, run: str, asked: int | str, who: Principal = Principal()) -> list[Sent]:
         """The request to a model, for the call with this record or the last call of the step with this label."""

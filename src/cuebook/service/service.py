@@ -181,7 +181,7 @@ class Service(Queries):
         """The machines that are paired with this store."""
         from cuebook.service.nodes import Nodes
 
-        return Nodes(self._store, self._clock)
+        return Nodes(self._store, self._clock, self.record_act)
 
     def job_runner(self, handlers: Mapping[str, Handler]) -> JobRunner:
         """Does the jobs of these kinds that are due in the store."""
@@ -212,7 +212,7 @@ class Service(Queries):
         """Deletes runs, and erases data."""
         from cuebook.service.retention import Retention
 
-        return Retention(self._engine)
+        return Retention(self._engine, self.record_act)
 
     async def export_runs(self, runs: Sequence[str], path: Path, who: Principal = Principal()) -> list[str]:
         """Writes runs to a file for another installation, with the runs that they need; returns all of them."""
@@ -224,7 +224,11 @@ class Service(Queries):
         """Adds the runs of an exported file."""
         from cuebook.service.exchange import import_runs
 
-        return await import_runs(path, self._store, who, see)
+        results = await import_runs(path, self._store, who, see)
+        added = sum(one.result == "copied" for one in results)
+        if added:
+            await self.record_act("runs.import", path.name, who, {"runs": added})
+        return results
 
     # --- starting ---
 
@@ -640,7 +644,11 @@ class Service(Queries):
         if row.kind == "approval":
             answered = approval(row, decision, reason, who, to=to, by_token=token is not None)
             allowed, kept = lasting(row, decision, lasts, offer, who, self._engine.clock())
-            return await self._complete(row, {**answered, **allowed, **changed}, who, kept)
+            done = await self._complete(row, {**answered, **allowed, **changed}, who, kept)
+            for one in kept:
+                details = {"domain": one.body["domain"], "pattern": one.body["pattern"], "run": row.run}
+                await self.record_act("override.add", one.name, who, details)
+            return done
         if lasts != "once":
             raise BadInput("Only an approval can last.", fix="Leave out how long it lasts.")
         if row.kind != "in_doubt":

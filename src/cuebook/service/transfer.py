@@ -69,7 +69,9 @@ async def copy_runs(
 
 
 async def copy_decisions(source: Store, target: Store) -> int:
-    """Copies users, secrets, overrides and trust that the target does not have; returns how many."""
+    """Copies users, secrets, overrides and trust that the target does not have; returns how many. The audit of
+    administrative acts is copied too, unless the target has another one.
+    """
     copied = 0
     for kind in KEPT:
         for tenant in await source.tenants(kind):
@@ -78,7 +80,19 @@ async def copy_decisions(source: Store, target: Store) -> int:
                 if name not in present:
                     await target.keep(tenant, kind, name, body)
                     copied += 1
+    await _copy_acts(source, target)
     return copied
+
+
+async def _copy_acts(source: Store, target: Store) -> None:
+    """Copies the audit of administrative acts, as far as the target has the beginning of the same one."""
+    for tenant in await source.act_tenants():
+        seq, head = await target.act_head(tenant)
+        if seq and [one.chain for one in await source.acts(tenant, after=seq - 1, limit=1)] != [head]:
+            continue  # it has an audit of its own
+        while page := await source.acts(tenant, after=seq):
+            await target.bring_in_acts(tenant, page)
+            seq = page[-1].seq
 
 
 def _lineage(rows: dict[str, RunRow], run: str) -> list[str]:

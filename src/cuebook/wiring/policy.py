@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from cuebook.config import Config, config_folder
-from cuebook.gate.policy import Layer, Policy, bundle_from, find, load_layer, names_host, trust_subject
+from cuebook.gate.policy import (
+    Layer,
+    Policy,
+    bundle_from,
+    content_digest,
+    find,
+    load_layer,
+    names_host,
+    trust_subject,
+)
 from cuebook.kernel.ports import Store
 from cuebook.wiring.workspace import Workspace
 
@@ -46,7 +55,18 @@ class PolicyFiles:
 
                 self._policy = unconfined(self._policy)
             self._seen = seen
+            await self._notice(tenant, [one.path for one in found])
         return self._policy
+
+    async def _notice(self, tenant: str, paths: list[Path]) -> None:
+        """Records in the audit of administrative acts that policy files changed since they were read last."""
+        assert self.store is not None
+        if not paths and not await self.store.tenants("policy_file"):
+            return
+        from cuebook.service.audit.admin import notice_policy_files  # most have no policy files
+
+        digests = {str(path.resolve()): content_digest(path.read_bytes()) for path in paths}
+        await notice_policy_files(self.store, tenant, digests)
 
     async def granted(self, subject: str, digest: str) -> bool:
         """Whether this subject, such as a tool server, is trusted in its current form."""

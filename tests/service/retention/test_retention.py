@@ -15,6 +15,7 @@ from cuebook.kernel.events import ArtifactMade, RunFinished, RunStarted, RunStat
 from cuebook.kernel.journal import purged, verify
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow
+from cuebook.service.audit.admin import act_of
 from cuebook.service.retention import Criteria, Retention
 from cuebook.service.retention.automatic import SLOT, automatic
 from cuebook.service.transfer import full_check
@@ -52,7 +53,10 @@ async def ended(
 
 
 async def retention_of(store: Store, folder: Path) -> Retention:
-    return Retention(engine_on(store, folder))
+    async def record(what: str, subject: str, who: Principal, details: dict[str, Any]) -> None:
+        await store.record_act(act_of(what, subject, who, details, 1.0, False))
+
+    return Retention(engine_on(store, folder), record)
 
 
 async def names(store: Store) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -46,12 +46,17 @@ class Outcome(msgspec.Struct):
     """Bytes of the records and files of these runs. Files that other runs have too are not freed."""
 
 
+Record = Callable[[str, str, Principal, dict[str, Any]], Awaitable[object]]
+"""Records an administrative act: what, its subject, who, and details."""
+
+
 class Retention:
     """Removes runs of one store."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, record: Record) -> None:
         self._engine = engine
         self._store = engine.store
+        self._record = record
 
     # --- looking ---
 
@@ -89,6 +94,7 @@ class Retention:
         outcome = await self._remove([row], who, force=force, contents=contents, reason=reason)
         for one in outcome.blocked:
             raise Refused(one.reason, fix=one.fix)
+        await self._record_removal("delete", row.id, outcome, who, {"reason": reason, "forced": force})
         return outcome
 
     async def prune(
@@ -111,9 +117,13 @@ class Retention:
         chosen = criteria.selected(rows, now, lambda run: sizes.get(run, 0))
         if contents:
             chosen = [row for row in chosen if row.reason != PURGED_RUN]
-        return await self._remove(
+        outcome = await self._remove(
             chosen, who, contents=contents, reason=reason, dry_run=dry_run, pause=pause, sizes=sizes
         )
+        if not dry_run:
+            told = {"criteria": msgspec.to_builtins(criteria), "reason": reason}
+            await self._record_removal("prune", criteria.playbook, outcome, who, told)
+        return outcome
 
     async def erase(
         self,
@@ -141,7 +151,11 @@ class Retention:
         words = "a person's data" + (", by owner" if owner else "")
         words += f", by the input {', '.join(sorted(inputs))}" if inputs else ""
         sizes = await self._store.sizes(who.tenant) if dry_run else {}
-        return await self._remove(chosen, who, force=force, reason=words, dry_run=dry_run, sizes=sizes)
+        outcome = await self._remove(chosen, who, force=force, reason=words, dry_run=dry_run, sizes=sizes)
+        if not dry_run:
+            told = {"inputs": sorted(inputs or ()), "forced": force}
+            await self._record_removal("erase", owner, outcome, who, told)
+        return outcome
 
     async def sweep(self) -> Swept:
         """Frees the space of everything that was removed, step by step."""
@@ -154,6 +168,15 @@ class Retention:
         return total
 
     # --- inside ---
+
+    async def _record_removal(
+        self, what: str, subject: str, outcome: Outcome, who: Principal, details: dict[str, Any]
+    ) -> None:
+        """Records what was removed, unless it was nothing. The names of inputs are recorded, but never their values."""
+        counts = {"deleted": len(outcome.deleted), "purged": len(outcome.purged), "kept": len(outcome.blocked)}
+        if outcome.deleted or outcome.purged:
+            told = {name: one for name, one in details.items() if one}
+            await self._record(f"runs.{what}", subject, who, {**told, **counts})
 
     async def _has_inputs(self, run: str, wanted: Mapping[str, str]) -> bool:
         """Whether a run was started or continued with these inputs."""

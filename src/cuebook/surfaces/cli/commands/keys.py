@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from cuebook.service.service import Service
 from cuebook.surfaces.cli import options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import views
@@ -31,9 +32,15 @@ def _set(given: Given) -> int:
         key = click.prompt(f"Key for {given['provider']}", hide_input=True, err=True)
     else:
         key = sys.stdin.readline()
-    wiring.keys.set(name, checked_key(key))
-    say(f"Stored the key for {given['provider']} in the keyring as {name}.")
-    return 0
+    checked = checked_key(key)
+
+    async def act(service: Service) -> int:
+        wiring.keys.set(name, checked)
+        await service.record_act("key.set", given["provider"], details={"name": name})
+        say(f"Stored the key for {given['provider']} in the keyring as {name}.")
+        return 0
+
+    return session.with_service(given, act, wiring=wiring)
 
 
 @command("remove", [PROVIDER])
@@ -41,11 +48,16 @@ def _remove(given: Given) -> int:
     """Remove the key for PROVIDER from the keyring."""
     wiring = session.wiring_of({})
     name = wiring.key_name(given["provider"])
-    if wiring.keys.remove(name):
-        say(f"Removed the key for {given['provider']} from the keyring.")
-    else:
-        say(f"The keyring has no key for {given['provider']}.")
-    return 0
+
+    async def act(service: Service) -> int:
+        if wiring.keys.remove(name):
+            await service.record_act("key.remove", given["provider"], details={"name": name})
+            say(f"Removed the key for {given['provider']} from the keyring.")
+        else:
+            say(f"The keyring has no key for {given['provider']}.")
+        return 0
+
+    return session.with_service(given, act, wiring=wiring)
 
 
 @command("list", [options.AS_JSON])

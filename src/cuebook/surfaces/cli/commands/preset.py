@@ -11,7 +11,8 @@ import click
 from cuebook.config import Config
 from cuebook.gate import policy as rules
 from cuebook.gate.policy import Bundle, Layer, Rule, presets
-from cuebook.surfaces.cli import options
+from cuebook.service.service import Service
+from cuebook.surfaces.cli import options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal.output import say
 
@@ -32,13 +33,18 @@ def preset_command(given: Given) -> int:
     text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
     changed = _with_preset(text, "" if given["name"] == _NO_PRESET else given["name"], path.suffix)
     rules.check_text(path, changed)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    written = path.with_name(f".{path.name}.new")
-    written.write_text(changed, encoding="utf-8")
-    written.replace(path)
-    chosen = "no preset" if given["name"] == _NO_PRESET else f"the preset {given['name']}"
-    say(f"{path} now has {chosen}.")
-    return 0
+
+    async def act(service: Service) -> int:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written = path.with_name(f".{path.name}.new")
+        written.write_text(changed, encoding="utf-8")
+        written.replace(path)
+        await service.record_act("policy.preset", str(path), details={"preset": given["name"]})
+        chosen = "no preset" if given["name"] == _NO_PRESET else f"the preset {given['name']}"
+        say(f"{path} now has {chosen}.")
+        return 0
+
+    return session.with_service(given, act)
 
 
 def _preset_lines() -> Iterator[str]:

@@ -28,6 +28,9 @@ def _roles(words: str) -> click.Option:
     )
 
 
+_TEAM = click.Option(["--team", "teams"], multiple=True, required=True, help="A team; repeatable.")
+
+
 @click.group("users", help="Manage users and their roles.")
 def users_command() -> None:
     pass
@@ -70,13 +73,35 @@ def _revoke(given: Given) -> int:
     return session.with_service(given, act, looking=True)
 
 
+@command("join", [NAME, _TEAM, options.AS_USER, options.STORE, options.AS_JSON])
+def _join(given: Given) -> int:
+    """Add a user to teams. With `runs = "team"` below [access], users see the runs of the users in their teams."""
+
+    async def act(service: Service) -> int:
+        who = await session.acting(service, given)
+        return _print_user(given, await service.join(given["name"], given["teams"], who))
+
+    return session.with_service(given, act, looking=True)
+
+
+@command("leave", [NAME, _TEAM, options.AS_USER, options.STORE, options.AS_JSON])
+def _leave(given: Given) -> int:
+    """Remove a user from teams."""
+
+    async def act(service: Service) -> int:
+        who = await session.acting(service, given)
+        return _print_user(given, await service.leave(given["name"], given["teams"], who))
+
+    return session.with_service(given, act, looking=True)
+
+
 @command("token", [NAME, options.AS_USER, options.STORE, options.AS_JSON])
 def _token(given: Given) -> int:
     """Create a new token for a user. Their old token stops working, and their sessions and open streams end."""
 
     async def act(service: Service) -> int:
         user, token = await service.renew_token(given["name"], await session.acting(service, given))
-        words = f"The old token is no longer valid.\nToken, shown only once: {token}"
+        words = f"The old token is no longer valid. The sessions of {user.name} have ended.\nToken, shown only once: {token}"
         return _print_user(given, user, words, token=token)
 
     return session.with_service(given, act, looking=True)
@@ -92,7 +117,8 @@ def _list(given: Given) -> int:
             sys.stdout.write(views.json_line([_object(user) for user in users]))
             return 0
         for user in users:
-            say(f"{user.name:<20}{', '.join(user.roles):<40}since {display.moment(user.created)}")
+            teams = f"  in {', '.join(user.teams)}" if user.teams else ""
+            say(f"{user.name:<20}{', '.join(user.roles):<40}since {display.moment(user.created)}{teams}")
         if not users:
             say("There are no users: anyone at this terminal may do everything.")
         return 0
@@ -102,11 +128,11 @@ def _list(given: Given) -> int:
 
 @command("remove", [NAME, options.AS_USER, options.STORE])
 def _remove(given: Given) -> int:
-    """Remove a user. Their token is no longer valid."""
+    """Remove a user. Their token stops working, and their sessions and open streams end."""
 
     async def act(service: Service) -> int:
         await service.remove_user(given["name"], await session.acting(service, given))
-        say(f"Removed {given['name']}.")
+        say(f"Removed {given['name']}. Their token is no longer valid, and their sessions have ended.")
         return 0
 
     return session.with_service(given, act, looking=True)
@@ -116,13 +142,20 @@ def _print_user(given: Given, user: User, words: str = "", **more: str) -> int:
     if given["as_json"]:
         sys.stdout.write(views.json_line({**_object(user), **more}))
     else:
-        say(f"{user.name}: {', '.join(user.roles)}\n{words}".rstrip())
+        teams = f"; in {', '.join(user.teams)}" if user.teams else ""
+        say(f"{user.name}: {', '.join(user.roles)}{teams}\n{words}".rstrip())
     return 0
 
 
 def _object(user: User) -> dict[str, object]:
-    return {"name": user.name, "roles": list(user.roles), "created": user.created, "by": user.by}
+    return {
+        "name": user.name,
+        "roles": list(user.roles),
+        "teams": list(user.teams),
+        "created": user.created,
+        "by": user.by,
+    }
 
 
-for _command in (_add, _grant, _revoke, _token, _list, _remove):
+for _command in (_add, _grant, _revoke, _join, _leave, _token, _list, _remove):
     users_command.add_command(_command)

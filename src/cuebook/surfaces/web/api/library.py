@@ -143,11 +143,13 @@ async def set_key(request: Request, site: Site, who: Principal) -> Response:
     asked = await body(request, bodies.NewKey)
     name = site.wiring.key_name(request.path_params["provider"])
     await asyncio.to_thread(site.wiring.keys.set, name, checked_key(asked.key))
+    await site.service.record_act("key.set", request.path_params["provider"], who, {"name": name})
     return Response(status_code=204)
 
 
 async def remove_key(request: Request, site: Site, who: Principal) -> Response:
     _check_owns_keys(who)
     name = site.wiring.key_name(request.path_params["provider"])
-    await asyncio.to_thread(site.wiring.keys.remove, name)
+    if await asyncio.to_thread(site.wiring.keys.remove, name):
+        await site.service.record_act("key.remove", request.path_params["provider"], who, {"name": name})
     return Response(status_code=204)

@@ -30,6 +30,7 @@ async def new_token(service: Service, playbook: str, who: Principal) -> str:
     token = secrets.token_urlsafe(32)
     body = {"digest": _digest(token), "by": who.name, "created": service.clock()}
     await service.keep(who.tenant, KIND, playbook, body)
+    await service.record_act("playbook.token", playbook, who)
     return token
 
 
@@ -54,7 +55,8 @@ async def make_token(request: Request, site: Site, who: Principal) -> Response:
 
 async def remove_token(request: Request, site: Site, who: Principal) -> Response:
     one = await site.library.find(request.path_params["id"])
-    await site.service.forget(who.tenant, KIND, one.id)
+    if await site.service.forget(who.tenant, KIND, one.id):
+        await site.service.record_act("playbook.token.remove", one.id, who)
     return Response(status_code=204)
 
 
