@@ -156,6 +156,11 @@ class Queries(States):
         who.require("viewer", "view runs")
         return await self._store.runs(tenant=who.tenant, name=name, status=status, among=among, caller="", limit=limit)
 
+    async def all_runs(self, who: Principal = Principal()) -> list[RunRow]:
+        """All runs, newest first, also those that other runs started."""
+        who.require("viewer", "view runs")
+        return await self._store.runs(tenant=who.tenant, limit=None)
+
     async def superseded_by(self, row: RunRow) -> str:
         """The run that continues this one with a changed text; empty if there is none."""
         forks = await self._store.runs(tenant=row.tenant, parent=row.id, limit=None)

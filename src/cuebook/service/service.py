@@ -91,6 +91,7 @@ from cuebook.stores.refusals import no_wait
 
 if TYPE_CHECKING:
     from cuebook.performers.nodes.hub import Hub
+    from cuebook.service.audit.admin_audit import AdminAudit
     from cuebook.service.dispatch.dispatcher import Dispatcher
     from cuebook.service.host_steps import HostSteps
     from cuebook.service.job_runner import Handler, JobRunner
@@ -213,6 +214,13 @@ class Service(Queries):
         from cuebook.service.retention import Retention
 
         return Retention(self._engine, self.record_act)
+
+    @cached_property
+    def admin_audit(self) -> AdminAudit:
+        """The audit of administrative acts, for admins."""
+        from cuebook.service.audit.admin_audit import AdminAudit
+
+        return AdminAudit(self._store)
 
     async def export_runs(self, runs: Sequence[str], path: Path, who: Principal = Principal()) -> list[str]:
         """Writes runs to a file for another installation, with the runs that they need; returns all of them."""

@@ -77,9 +77,11 @@ def chain_value(previous: str, body: str) -> str:
 class ChainCheck:
     """Checks records of one tenant in their order, a page at a time."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.head = GENESIS
+    def __init__(self, first: int = 1, previous: str = GENESIS) -> None:
+        """`first` is the number of the first record, and `previous` the chain value that it continues."""
+        self.count = first - 1
+        """The number of the last record."""
+        self.head = previous
         self.broken: BrokenAudit | None = None
 
     def see(self, records: Iterable[ActRecord]) -> None:

@@ -39,6 +39,13 @@ _DIGEST = 12
         click.Option(["--file"], metavar="FILE", help="Read an exported run; no store is needed."),
         click.Option(["--export"], metavar="FILE", help="Write the whole journal to this file, for others to verify."),
         click.Option(["--verify"], is_flag=True, help="Only check the journal."),
+        click.Option(
+            ["--admin"], is_flag=True, help="Show administrative acts instead: sign-ins, users, keys, policy."
+        ),
+        click.Option(
+            ["--since"], metavar="TIME", help="With --admin or --export: only since then, as in 30d or 2026-11-01."
+        ),
+        options.AS_USER,
         options.STORE,
         options.AS_JSON,
     ],
@@ -54,13 +61,27 @@ def audit_command(given: Given) -> int:
 
     --export writes everything to one file, which `cuebook audit --file FILE` verifies on any machine. --verify only checks
     the journal, and that the run's status, steps and waits match it. Exit code 1 means that the journal is broken.
+
+    --admin lists what was done to the installation rather than by a run: sign-ins and refused ones, changes of users,
+    roles, tokens, keys, secrets' names, policy, schedules and budgets, and runs that were removed, each with who, when and
+    from where. It has a chain of its own. Without RUN, --export writes the audits of all runs and these acts to one file.
     """
     if given["file"]:
-        if given["run"] or given["export"] or given["verify"]:
+        if given["run"] or given["export"] or given["verify"] or given["admin"] or given["since"]:
             raise BadInput("--file cannot be combined with RUN, --export or --verify.", fix="Pass only --file FILE.")
-        return _shown(given, audited(_read(given["file"])))
+        return _of_file(given)
+    if given["run"] and (given["admin"] or given["since"]):
+        raise BadInput("--admin and --since cannot be combined with RUN.", fix="Leave out RUN.")
     if given["verify"] and given["export"]:
         raise BadInput("--verify and --export are mutually exclusive.", fix="Choose one.")
+    if given["export"] and not given["run"]:
+        from cuebook.surfaces.cli.commands import admin_audit
+
+        return admin_audit.export_collection(given)
+    if given["admin"]:
+        from cuebook.surfaces.cli.commands import admin_audit
+
+        return admin_audit.admin_audit(given)
     if not given["run"]:
         raise BadInput(
             "The argument RUN is missing.", fix="`cuebook runs` lists the runs; --file FILE reads an exported run."
@@ -69,9 +90,10 @@ def audit_command(given: Given) -> int:
         return _verified(given)
 
     async def look(service: Service) -> int:
+        who = await session.acting(service, given)
         if not given["export"]:
-            return _shown(given, await service.audit(given["run"]))
-        return _written(given, await service.export(given["run"]))
+            return _shown(given, await service.audit(given["run"], who))
+        return _written(given, await service.export(given["run"], who))
 
     async def work() -> int:
         async with session.opened(session.wiring_of(given)) as service:
@@ -111,10 +133,18 @@ def _verified(given: Given) -> int:
     return session.look(given, look)
 
 
-def _read(path: str) -> Export:
+def _of_file(given: Given) -> int:
+    """Shows the run, or verifies the runs and acts, of an exported file."""
+    path = given["file"]
     try:
         with open(path, "rb") as file:
-            return read_export(file.read(), path)
+            from cuebook.service.audit.collection import is_collection
+
+            if is_collection(file):
+                from cuebook.surfaces.cli.commands.admin_audit import show_collection
+
+                return show_collection(given, file)
+            return _shown(given, audited(read_export(file.read(), path)))
     except OSError as error:
         raise BadInput(f"--file: Cannot read {path}: {error.strerror}.", fix="Check the path.") from None
 
