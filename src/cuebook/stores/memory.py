@@ -32,6 +32,7 @@ from cuebook.kernel.ports import (
 from cuebook.kernel.ports.admin_acts import GENESIS as GENESIS_ACT
 from cuebook.kernel.ports.admin_acts import ActRecord, AdminAct, KeptChange, chained
 from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow, copy_row
+from cuebook.kernel.spending import Cap, Spending, fits
 from cuebook.kernel.votes import counted
 from cuebook.stores.leases import Holder, Leases, new_slot
 from cuebook.stores.refusals import (
@@ -120,7 +121,56 @@ class _Jobs:
             self._jobs.setdefault((job.kind, job.tenant, job.name), msgspec.structs.replace(job, version=1))
 
 
-class MemoryStore(_Jobs):
+class _SpendingTable:
+    """The part of the store that knows what runs used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._spending: dict[tuple[str, str, str, str, str], Spending] = {}
+
+    async def spending(self, tenant: str | None = None, since: str = "", until: str = "9999") -> list[Spending]:
+        found = [one for key, one in sorted(self._spending.items()) if tenant in (None, key[0])]
+        return [copy.copy(one) for one in found if since <= one.day <= until]
+
+    async def spent(
+        self, tenant: str, since: str, until: str, owner: str | None = None, playbook: str | None = None
+    ) -> Spending:
+        total = Spending(tenant, since, "", "")
+        for one in self._spending.values():
+            if one.tenant == tenant and since <= one.day <= until:
+                if owner in (None, one.owner) and playbook in (None, one.playbook):
+                    total.add(one)
+        return total
+
+    async def hold(self, more: Spending, caps: Sequence[Cap]) -> int | None:
+        for number, cap in enumerate(caps):
+            used = await self.spent(more.tenant, more.day, more.day, cap.owner, cap.playbook)
+            if not fits(cap, used, more):
+                return number
+        self._spend([more])
+        return None
+
+    async def add_spending(self, more: Sequence[Spending]) -> None:
+        self._spend(more)
+
+    async def take_spending(self, rows: Sequence[Spending]) -> int:
+        new = [one for one in rows if one.key not in self._spending]
+        self._spend(new)
+        return len(new)
+
+    async def forget_owner(self, tenant: str, owner: str) -> None:
+        mine = [key for key in self._spending if (key[0], key[2]) == (tenant, owner)]
+        self._spend([msgspec.structs.replace(self._spending.pop(key), owner="") for key in mine])
+
+    def _spend(self, rows: Sequence[Spending]) -> None:
+        for one in rows:
+            if one.key in self._spending:
+                self._spending[one.key].add(one)
+            else:
+                self._spending[one.key] = copy.copy(one)
+
+
+class MemoryStore(_SpendingTable, _Jobs):
     """Keeps everything in dictionaries, for one process and one event loop."""
 
     def __init__(self) -> None:
@@ -695,6 +745,7 @@ class MemoryStore(_Jobs):
         held.signals = [signal for signal in held.signals if signal.id not in batch.taken]
         held.checkpoints.update(batch.checkpoints)
         self._add_jobs(batch.jobs)
+        self._spend(batch.spent)
 
     def _waits_of(self, run: str) -> list[WaitRow]:
         return copy.deepcopy([wait for wait in self._waits.values() if wait.run == run and wait.state != "closed"])

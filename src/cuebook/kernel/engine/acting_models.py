@@ -15,9 +15,10 @@ import msgspec
 from cuebook.kernel.context import Text
 from cuebook.kernel.effects import AskModel, PromptAgent
 from cuebook.kernel.engine import in_doubt
+from cuebook.kernel.engine.allowance import Paid, paid_for
 from cuebook.kernel.engine.approval import CANCELLED, admit
-from cuebook.kernel.engine.budget import NO_BUDGET, over_budget, within_budget
-from cuebook.kernel.engine.handlers import Intent, afforded, call_of, perform, unbegun
+from cuebook.kernel.engine.budget import within_budget
+from cuebook.kernel.engine.handlers import Intent, call_of, perform, recorded_with, unbegun
 from cuebook.kernel.engine.reply_stream import ReplyStream
 from cuebook.kernel.errors import Fenced
 from cuebook.kernel.events import ModelAsked
@@ -43,13 +44,14 @@ async def ask_agent(driver: Driver, line: Line, key: Key, effect: AskModel) -> t
     doubted = begun and (was_asked or not await _continues(driver, key, effect, attempt))
     unanswered: Failed | None = None
     asked = count(1)
+    paid = Paid()
     while True:
         if doubted:
             decision = await in_doubt.settle(driver, line, key, intent, attempt, unanswered)
             if decision is not None:
                 return await driver.record(key, effect.fingerprint, decision, attempt)
         attempt = max(attempt, driver.recorded.asked.get(key, 0)) + 1
-        outcome = await _attempted(driver, line, key, effect, intent, attempt, begun, asked)
+        outcome, paid = await _attempted(driver, line, key, effect, intent, attempt, begun, asked)
         unanswered = in_doubt.unanswered(intent, outcome)
         if unanswered is None:
             break
@@ -58,7 +60,7 @@ async def ask_agent(driver: Driver, line: Line, key: Key, effect: AskModel) -> t
         if first_loss and await _continues(driver, key, effect, attempt):
             doubted = False
     try:
-        return await driver.record(key, effect.fingerprint, outcome, attempt)
+        return await recorded_with(driver, key, effect, outcome, attempt, paid)
     except Fenced:
         if not (isinstance(outcome, Failed) and outcome.code == "cancelled"):
             await in_doubt.send_late(driver, key, outcome)
@@ -95,16 +97,13 @@ async def _attempted(
     attempt: int,
     begun: bool,
     asked: Any,
-) -> AnyOutcome:
+) -> tuple[AnyOutcome, Paid]:
     admitted = await admit(driver, line, key, effect)
     if isinstance(admitted, Failed):
-        return unbegun(admitted, begun)
-    if driver.budget != NO_BUDGET:
-        estimate = driver.engine.estimate
-        if not await afforded(
-            driver, line, key, lambda: over_budget(driver, effect, estimate(effect, driver.settings)), asked
-        ):
-            return unbegun(CANCELLED, begun)
+        return unbegun(admitted, begun), Paid()
+    paid = await paid_for(driver, line, key, effect, asked)
+    if paid is None:
+        return unbegun(CANCELLED, begun), Paid()
     # Its own configuration limits its time; of the run, only the budget does.
     limits = msgspec.structs.replace(admitted.limits, seconds=math.inf)
     admitted = msgspec.structs.replace(admitted, limits=within_budget(driver, limits))
@@ -112,7 +111,7 @@ async def _attempted(
         effect.prompt.encode()
         since, added = driver.writer.keep_context(effect.context)
     except UnicodeError as error:
-        return Failed("not_storable", f"The prompt is not valid text: {error}.")
+        return Failed("not_storable", f"The prompt is not valid text: {error}."), paid
     model = driver.settings.asked(effect.model)
     event = ModelAsked(
         model, effect.context.digest, Text(effect.prompt), effect.fingerprint, False, admitted.ruling, since, added
@@ -129,10 +128,10 @@ async def _attempted(
         outcome = msgspec.structs.replace(outcome, details={**outcome.details, SAID: stream.said})
     if isinstance(outcome, Failed) and outcome.details.get(UNANSWERED):
         await begin()  # the doubt must outlive this process, even if it concerns an earlier prompt of the session
-        return outcome
+        return outcome, paid
     if isinstance(outcome, Failed) and not begin.passed:  # it was still being prepared, so no prompt was sent
         if begin.asked_for:
             await begin.written()
-        return unbegun(CANCELLED if outcome.code == "cancelled" else outcome, begun)
+        return unbegun(CANCELLED if outcome.code == "cancelled" else outcome, begun), paid
     await begin()
-    return outcome
+    return outcome, paid

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -46,6 +46,7 @@ from cuebook.kernel.run import WORKTREE, Budget, RunRow, Settings, Signal, Total
 
 if TYPE_CHECKING:
     from cuebook.kernel.engine.engine import Engine
+    from cuebook.kernel.spending import Spending
 
 log = logging.getLogger("cuebook")
 
@@ -142,7 +143,8 @@ class Driver:
 
     def _take_up(self, claim: Claim) -> None:
         self._claim = claim
-        self.writer = self.engine.writer(claim)
+        charged = None if self.outermost is self else self.outermost.row
+        self.writer = self.engine.writer(claim, charged)
         self.writer.on_broken = self._wake_up
 
     @property
@@ -651,14 +653,18 @@ class Driver:
             self._given = Counter(one.given_for for one in outcomes if isinstance(one, Answer))
         return self._given
 
-    def record(self, key: Key, fingerprint: str, outcome: Any, attempt: int = 1) -> Awaitable[tuple[int, Any]]:
-        """Makes an outcome durable before the program sees it."""
+    def record(
+        self, key: Key, fingerprint: str, outcome: Any, attempt: int = 1, spent: Sequence[Spending] = ()
+    ) -> Awaitable[tuple[int, Any]]:
+        """Makes an outcome durable before the program sees it, together with other changes of what was spent."""
         if self.finishing:  # everything still open has been recorded
             raise asyncio.CancelledError
         self.acting.pop(key, None)  # its outcome is known: an immediate cancel no longer interrupts it
         if self.cancel is None and isinstance(outcome, Failed) and outcome.code == CANCELLED.code:
             outcome = msgspec.structs.replace(DECIDED, details=outcome.details)  # only its branch was interrupted
-        also = {"files": [one.digest for one in files_of(outcome)]} if files_of(outcome) else {}
+        also: dict[str, Any] = {"files": [one.digest for one in files_of(outcome)]} if files_of(outcome) else {}
+        if spent:
+            also["spent"] = spent
         return self.writer.commit(Performed(outcome, fingerprint), Place(*key, attempt), outcome, **also)
 
 

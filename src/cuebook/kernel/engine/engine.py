@@ -54,6 +54,7 @@ from cuebook.kernel.journal import (
 )
 from cuebook.kernel.outcomes import SUPERSEDED_RUN, Failed
 from cuebook.kernel.ports import (
+    Allowance,
     Awaiting,
     Batch,
     Claim,
@@ -70,6 +71,7 @@ from cuebook.kernel.ports import (
     at_once,
 )
 from cuebook.kernel.run import RunRow, Settings, StepRow, copy_row
+from cuebook.kernel.spending import Spending, utc_day
 
 if TYPE_CHECKING:
     from cuebook.kernel.fold.dry_replay import Rehearsal
@@ -158,9 +160,12 @@ class Engine:
         machine: str = "",
         fill_in: FillIn | None = None,
         outboxes: Sequence[Outbox] = (),
+        allowance: Allowance | None = None,
+        day: Callable[[float], str] = utc_day,
     ) -> None:
         """Without an offer, this process is assumed to be able to do everything. `machine` is its name in journals.
         `fill_in` checks answers to forms that are given in advance. The jobs in `outboxes` are put with the records.
+        `allowance` is asked before each model call, and what calls use is counted for the `day` on which they began.
         """
         self.store = store
         self.codec = Codec(store.text)
@@ -180,6 +185,8 @@ class Engine:
         self.machine = machine
         self.fill_in = fill_in
         self._outboxes = tuple(outboxes)
+        self.allowance = allowance
+        self._day = day
         self._awaiting: dict[type[Effect], Awaiting | None] = {}
         self._hands_over = offer is not None and store.shared
         self.driver = f"d{secrets.token_hex(8)}"
@@ -329,6 +336,8 @@ class Engine:
         state.apply(entry)
         steps = [*steps, *state.take_changes()[1]]
         batch = Batch(row.id, row.epoch, [record], row=row, steps=steps, texts=texts, stored=stored)
+        if not row.caller:
+            batch.spent = [Spending(row.tenant, self._day(row.created), row.owner, row.name, runs=1)]
         await self.store.create(row, text, batch, ending)
         self.publish(entry)
         return record
@@ -599,9 +608,19 @@ class Engine:
 
     # --- for drivers ---
 
-    def writer(self, claim: Claim) -> JournalWriter:
-        """Writes the journal of a run that was claimed."""
-        return JournalWriter(self.store, self.codec, claim, self.clock, self, self.redactor, self._outboxes)
+    def writer(self, claim: Claim, charged: RunRow | None = None) -> JournalWriter:
+        """Writes the journal of a run that was claimed. What a child uses is `charged` to the run that a person started."""
+        return JournalWriter(
+            self.store,
+            self.codec,
+            claim,
+            self.clock,
+            self,
+            self.redactor,
+            self._outboxes,
+            charged=charged,
+            day=self._day,
+        )
 
     def watch(self, name: str, arguments: dict[str, Any]) -> WatchFunction:
         factory = self._watches.get(name)
@@ -649,6 +668,10 @@ class Engine:
         budget = settings.budget
         if budget.tokens is None and budget.money is None:
             return None
+        return self.most(effect, settings)
+
+    def most(self, effect: AskModel, settings: Settings) -> Estimate | None:
+        """The maximum that a call may use; None if it is unknown."""
         performer: object = self.performers.get(AskModel)
         return performer.estimate(effect, settings) if isinstance(performer, Estimator) else None
 

@@ -35,7 +35,7 @@ from cuebook.kernel.effects import (
 )
 from cuebook.kernel.engine import in_doubt
 from cuebook.kernel.engine.approval import CANCELLED, CUT_OFF, CutShort, admit, interruptibly, present
-from cuebook.kernel.engine.budget import NO_BUDGET, Over, cut_by_budget, out_of_time, over_budget, spent, within_budget
+from cuebook.kernel.engine.budget import NO_BUDGET, Over, cut_by_budget, out_of_time, spent, within_budget
 from cuebook.kernel.engine.descriptors import NoDescriptors, exhausted, lacks_descriptors, pauses
 from cuebook.kernel.engine.files import StoredFiles
 from cuebook.kernel.engine.reply_stream import ReplyStream
@@ -68,10 +68,11 @@ from cuebook.kernel.outcomes import (
     Resumed,
     Usage,
 )
-from cuebook.kernel.ports import Action, Admitted, Call, Estimate, Limits, Recalling, at_once
+from cuebook.kernel.ports import Action, Admitted, Call, Limits, Recalling, at_once
 from cuebook.kernel.run import HOST
 
 if TYPE_CHECKING:
+    from cuebook.kernel.engine.allowance import Paid
     from cuebook.kernel.engine.driver import Driver, Line
 
 T = TypeVar("T")
@@ -220,23 +221,21 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
         return await driver.record(key, effect.fingerprint, admitted)
     if driver.settings.asked(effect.model) == HOST or (key, FOR_HOST) in driver.recorded.opened:
         return await _ask_host(driver, line, key, effect, admitted)
-    expected: Estimate | None = None
-    if driver.budget != NO_BUDGET:
+    paid: Paid | None = None
+    if driver.budget != NO_BUDGET or driver.engine.allowance is not None:
+        from cuebook.kernel.engine.allowance import paid_for
 
-        def estimate() -> Estimate | None:
-            return driver.engine.estimate(effect, driver.settings)
-
-        if not await afforded(driver, line, key, lambda: over_budget(driver, effect, estimate()), count(1)):
+        paid = await paid_for(driver, line, key, effect, count(1))
+        if paid is None:
             return await driver.record(key, effect.fingerprint, CANCELLED)
-        expected = estimate()
     attempt = driver.recorded.asked.get(key, 0) + 1
     try:
         effect.prompt.encode()
         since, added = driver.writer.keep_context(effect.context)
     except UnicodeError as error:
-        return await driver.record(
-            key, effect.fingerprint, Failed("not_storable", f"The prompt is not valid text: {error}.")
-        )
+        unfit = Failed("not_storable", f"The prompt is not valid text: {error}.")
+        spent = paid.settlement(unfit) if paid is not None else ()
+        return await driver.record(key, effect.fingerprint, unfit, spent=spent)
     model = driver.settings.asked(effect.model)
     free = driver.engine.is_free(effect, driver.settings)
     event = ModelAsked(
@@ -246,8 +245,8 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
     stream = ReplyStream(driver, key, seq, effect)
     if attempt > 1:
         stream.reset()
-    if expected is not None:
-        driver.under_way[key] = expected
+    if paid is not None and paid.expected is not None:
+        driver.under_way[key] = paid.expected
     try:
         outcome = await perform(driver, line, key, effect, attempt, stream, admitted)
     finally:
@@ -256,7 +255,19 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
         outcome = stream.close(outcome)
     elif isinstance(outcome, Failed) and stream.said:  # users have read it, and it cost money
         outcome = msgspec.structs.replace(outcome, details={**outcome.details, SAID: stream.said})
-    return await driver.record(key, effect.fingerprint, outcome, attempt)
+    if paid is None or paid.hold is None:
+        return await driver.record(key, effect.fingerprint, outcome, attempt)
+    return await recorded_with(driver, key, effect, outcome, attempt, paid)
+
+
+async def recorded_with(
+    driver: Driver, key: Key, effect: AskModel, outcome: AnyOutcome, attempt: int, paid: Paid
+) -> Acted:
+    """Records an outcome, gives back what was set aside for it, and looks at what is left."""
+    recorded = await driver.record(key, effect.fingerprint, outcome, attempt, spent=paid.settlement(outcome))
+    if paid.hold is not None and driver.engine.allowance is not None:
+        await driver.engine.allowance.settled(driver.outermost.row, paid.hold)
+    return recorded
 
 
 async def _ask_host(driver: Driver, line: Line, key: Key, effect: AskModel, admitted: Admitted) -> Acted:

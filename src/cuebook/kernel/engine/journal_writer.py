@@ -15,6 +15,8 @@ from cuebook.kernel.events import KINDS, AnyEvent, TextChunk, TextReset
 from cuebook.kernel.fold.state import RunState
 from cuebook.kernel.journal import Codec, Entry, Place, added_to_known, seal, spill_context
 from cuebook.kernel.ports import Batch, Claim, Outbox, Redactor, Store
+from cuebook.kernel.run import RunRow
+from cuebook.kernel.spending import Spending, Spent, utc_day
 
 T = TypeVar("T")
 
@@ -40,7 +42,11 @@ class JournalWriter:
         audience: Audience,
         redactor: Redactor,
         outboxes: Sequence[Outbox] = (),
+        *,
+        charged: RunRow | None = None,
+        day: Callable[[float], str] = utc_day,
     ) -> None:
+        """`charged` is the run that a person started, if this one is a child of it; `day` is the day of a moment."""
         self._store = store
         self._codec = codec
         self._clock = clock
@@ -50,6 +56,10 @@ class JournalWriter:
         self.run = claim.row.id
         self.epoch = claim.row.epoch
         self.state = RunState(claim.row, claim.steps)
+        self.state.on_spent = self._spend
+        self._charged = charged or claim.row
+        self._day = day
+        self._spent: dict[tuple[str, ...], Spending] = {}
         self.seq, self._chain = claim.head
         self.broken: BaseException | None = None
         """The error after which nothing more can be written."""
@@ -200,10 +210,24 @@ class JournalWriter:
         if self._stored:
             batch.plain = False
             batch.stored, self._stored = sorted(self._stored), set()
+        if self._spent:
+            batch.plain = False
+            batch.spent, self._spent = [*batch.spent, *self._spent.values()], {}
         if self._outboxes and not batch.plain:
             batch.jobs = [job for of in self._outboxes for job in of(self.state.row, entries, batch.opened)]
         self._batch, self._entries = Batch(self.run, self.epoch, [], True), []
         return batch, entries
+
+    def _spend(self, spent: Spent) -> None:
+        row, usage = self._charged, spent.usage
+        one = Spending(row.tenant, self._day(spent.at), row.owner, row.name, spent.model, unknown_costs=spent.begun)
+        if usage is not None:
+            one.calls, one.input, one.output = 1, usage.input, usage.output
+            one.cached, one.reasoning = usage.cached, usage.reasoning
+            one.cost, one.unknown_costs = usage.cost or 0.0, one.unknown_costs + (usage.cost is None)
+        known = self._spent.setdefault(one.key, one)
+        if known is not one:
+            known.add(one)
 
     def _flush_scheduled(self) -> None:
         self._scheduled = False

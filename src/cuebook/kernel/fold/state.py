@@ -37,6 +37,7 @@ from cuebook.kernel.events import (
 from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line
 from cuebook.kernel.outcomes import CHILD, USED, CostOrigin, Failed, PlaybookResult, Reply, Usage
 from cuebook.kernel.run import HOST, RunRow, StepRow, Totals, copy_row
+from cuebook.kernel.spending import Spent
 
 _ORIGINS: tuple[CostOrigin, ...] = ("reported", "estimated", "unknown")
 
@@ -115,6 +116,10 @@ class RunState:
         """Model calls in progress, with the number of earlier attempts that were lost; None for free models, whose cost is
         never unknown.
         """
+        self._begun: dict[Place, tuple[float, str, bool]] = {}
+        """When each of them began, its model, and whether its cost counts as unknown until it ends."""
+        self.on_spent: Callable[[Spent], None] | None = None
+        """Called with what calls use, by whoever writes the records."""
         self.cut: list[StepRow] = []
         self._dropped: list[tuple[int, str]] = []
         self._done: list[tuple[int, str, StepStatus, bool]] = []
@@ -291,6 +296,11 @@ class RunState:
         step = self.step_at(entry.place)
         again = step is not None and step.model == event.model
         self._calls[entry.place] = None if event.free else max(0, entry.place.attempt - 1) if again else 0
+        if self.on_spent is not None:
+            unknown = not event.free and event.model != HOST  # an assistant's cost is not ours
+            self._begun[entry.place] = (entry.at, event.model, unknown)
+            if unknown:
+                self.on_spent(Spent(entry.at, event.model, 1))
         if not event.free:  # unknown until the outcome reports the cost
             for totals in (self.row.totals, *([step.totals] if step else [])):
                 totals.unknown_costs += 1
@@ -305,7 +315,7 @@ class RunState:
     def _performed(self, entry: Entry, event: Performed) -> None:
         outcome = event.outcome
         if type(outcome) is Reply:
-            self._count(entry, outcome.usage)
+            self._count(entry, outcome.usage, outcome.model)
             step = self.step_at(entry.place)
             if step is not None:
                 step.model, step.finish = outcome.model, outcome.finish
@@ -328,13 +338,15 @@ class RunState:
         if self.open:
             self._set_step(entry, "running")
 
-    def _count(self, entry: Entry, usage: Usage | None) -> None:
+    def _count(self, entry: Entry, usage: Usage | None, model: str = "") -> None:
         """Replaces the unknown cost of a model call with the cost in its outcome; a rejected call costs nothing."""
         if entry.place not in self._calls:
             return
         lost = self._calls.pop(entry.place)
         free = usage is not None and usage.cost == 0  # and the lost attempts were free too
         step = self.step_at(entry.place)
+        if self.on_spent is not None:
+            self._spend(entry, usage, model, lost if lost and free else 0)
         for totals in (self.row.totals, *([step.totals] if step else [])):
             if lost is not None:
                 totals.unknown_costs -= 1 + min(lost if free else 0, totals.unknown_costs - 1)
@@ -343,6 +355,14 @@ class RunState:
         if step is not None:
             self._steps_changed[step.key] = step
         self._touch(entry)
+
+    def _spend(self, entry: Entry, usage: Usage | None, model: str, lost: int) -> None:
+        assert self.on_spent is not None
+        at, asked, unknown = self._begun.pop(entry.place, (entry.at, model, False))
+        if unknown:
+            self.on_spent(Spent(at, asked, -1 - lost))
+        if usage is not None:
+            self.on_spent(Spent(at, model or asked, usage=usage))
 
     def _add_child(self, entry: Entry, used: dict[str, Any]) -> None:
         """Adds what a child run used to the run and its step; the time of the step includes the child's."""

@@ -23,6 +23,7 @@ from cuebook.kernel.ports.performers import (
     Trust,
 )
 from cuebook.kernel.ports.sandbox import EVERYWHERE, Confined, Confinement, Limits, Sandbox, SandboxName, at_once
+from cuebook.kernel.ports.spending import Allowance, Exceeded, Hold, SpendingTable
 from cuebook.kernel.ports.store import (
     Batch,
     Claim,
@@ -43,6 +44,7 @@ __all__ = [
     "ActingModels",
     "Action",
     "Admitted",
+    "Allowance",
     "Awaiting",
     "Batch",
     "Call",
@@ -55,9 +57,11 @@ __all__ = [
     "Domain",
     "Estimate",
     "Estimator",
+    "Exceeded",
     "Fate",
     "Filter",
     "Gate",
+    "Hold",
     "Job",
     "Jobs",
     "KeptRecord",
@@ -78,6 +82,7 @@ __all__ = [
     "Sandbox",
     "SandboxName",
     "Space",
+    "SpendingTable",
     "Store",
     "Swept",
     "Trust",

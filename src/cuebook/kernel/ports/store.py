@@ -12,7 +12,9 @@ from cuebook.kernel.capabilities import Offer
 from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import Record
 from cuebook.kernel.ports.jobs import Job, Jobs
+from cuebook.kernel.ports.spending import SpendingTable
 from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow
+from cuebook.kernel.spending import Spending
 
 if TYPE_CHECKING:
     from cuebook.kernel.ports.admin_acts import ActRecord, AdminAct, KeptChange
@@ -43,6 +45,8 @@ class Batch(msgspec.Struct, gc=False):
     """Digests of the files that these records name."""
     jobs: Sequence[Job] = ()
     """New jobs that follow from these records. Those that exist already stay as they are."""
+    spent: Sequence[Spending] = ()
+    """What these records add to what was used."""
 
 
 class Claim(msgspec.Struct, kw_only=True):
@@ -191,7 +195,7 @@ class Space(msgspec.Struct, frozen=True):
     runs: int = 0
 
 
-class Store(Jobs, Protocol):
+class Store(Jobs, SpendingTable, Protocol):
     """Stores journals. Every write is durable when it returns; a refusal changes nothing."""
 
     @property

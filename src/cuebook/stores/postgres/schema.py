@@ -221,7 +221,7 @@ MIGRATIONS: tuple[str, ...] = (
 
     ALTER TABLE files ADD COLUMN touched double precision NOT NULL DEFAULT 0;   -- when it was last produced
     """,
-    # 9: the second week: what has to be done later, what started a run, and administrative acts.
+    # 9: the second week: what has to be done later, what started a run, administrative acts, and what runs used.
     """
     ALTER TABLE runs ADD COLUMN trigger text COLLATE "C" NOT NULL DEFAULT '';   -- schedule:NAME and others; '' for a person
 
@@ -253,6 +253,25 @@ MIGRATIONS: tuple[str, ...] = (
         'BEGIN RAISE EXCEPTION ''the audit of administrative acts is append-only''; END';
     CREATE TRIGGER admin_acts_stay BEFORE UPDATE OR DELETE OR TRUNCATE ON admin_acts
         FOR EACH STATEMENT EXECUTE FUNCTION cuebook_append_only();
+
+    CREATE TABLE spending (                      -- what runs used; it stays when they are deleted
+        tenant        text COLLATE "C" NOT NULL,
+        day           text COLLATE "C" NOT NULL,             -- as in 2026-03-31
+        owner         text COLLATE "C" NOT NULL,             -- '' if their data was erased
+        playbook      text COLLATE "C" NOT NULL,             -- its name
+        model         text COLLATE "C" NOT NULL,             -- '' for the number of runs
+        runs          bigint NOT NULL,
+        calls         bigint NOT NULL,
+        input         bigint NOT NULL,          -- tokens, as the next three
+        output        bigint NOT NULL,
+        cached        bigint NOT NULL,
+        reasoning     bigint NOT NULL,
+        cost          double precision NOT NULL,             -- US dollars
+        unknown_costs bigint NOT NULL,          -- calls
+        held          double precision NOT NULL,             -- the most that calls in progress, or lost ones, may cost
+        held_tokens   bigint NOT NULL,
+        PRIMARY KEY (tenant, day, owner, playbook, model)
+    );
     """,
 )
 

@@ -11,6 +11,7 @@ import msgspec
 
 from cuebook.kernel.ports import Batch
 from cuebook.stores.postgres.jobs import job_values
+from cuebook.stores.postgres.spending import OF_RUNS, columns, values_of
 from cuebook.stores.rows import shown_values, step_values
 
 _json = msgspec.json.encode
@@ -84,9 +85,13 @@ class Statements:
         self._steps: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self._texts: dict[tuple[int, str], tuple[Any, ...]] = {}
         self._referred: set[tuple[int, int, str]] = set()
+        self._spent: list[tuple[Any, ...]] = []
 
     def __iter__(self) -> Iterator[Statement]:
         self._flush()
+        if self._spent:  # last, because others wait for these rows
+            self._done.append((OF_RUNS, columns(self._spent)))
+            self._spent = []
         return iter(self._done)
 
     def put(self, key: int, batch: Batch, epoch: int | None = None) -> None:
@@ -120,6 +125,8 @@ class Statements:
             self._done.append((_FILES, (list(batch.files), key, epoch)))
         for job in batch.jobs:
             self._done.append((_JOB, (*job_values(job), key, epoch)))
+        for one in batch.spent:
+            self._spent.append((key, epoch, *values_of(one)))
         for path, seq in batch.checkpoints:
             self._done.append((_CHECKPOINT, (path, seq, key, epoch)))
 

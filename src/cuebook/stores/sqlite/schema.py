@@ -216,7 +216,7 @@ MIGRATIONS: tuple[str, ...] = (
 
     ALTER TABLE files ADD COLUMN touched REAL NOT NULL DEFAULT 0;   -- when it was last produced
     """,
-    # 10: the second week: what has to be done later, what started a run, and administrative acts.
+    # 10: the second week: what has to be done later, what started a run, administrative acts, and what runs used.
     """
     ALTER TABLE runs ADD COLUMN trigger TEXT NOT NULL DEFAULT '';   -- schedule:NAME and others; '' for a person
 
@@ -248,6 +248,25 @@ MIGRATIONS: tuple[str, ...] = (
         BEGIN SELECT RAISE(ABORT, 'the audit of administrative acts is append-only'); END;
     CREATE TRIGGER admin_acts_are_fixed BEFORE UPDATE ON admin_acts
         BEGIN SELECT RAISE(ABORT, 'the audit of administrative acts is append-only'); END;
+
+    CREATE TABLE spending (                      -- what runs used; it stays when they are deleted
+        tenant        TEXT NOT NULL,
+        day           TEXT NOT NULL,             -- as in 2026-03-31
+        owner         TEXT NOT NULL,             -- '' if their data was erased
+        playbook      TEXT NOT NULL,             -- its name
+        model         TEXT NOT NULL,             -- '' for the number of runs
+        runs          INTEGER NOT NULL,
+        calls         INTEGER NOT NULL,
+        input         INTEGER NOT NULL,          -- tokens, as the next three
+        output        INTEGER NOT NULL,
+        cached        INTEGER NOT NULL,
+        reasoning     INTEGER NOT NULL,
+        cost          REAL NOT NULL,             -- US dollars
+        unknown_costs INTEGER NOT NULL,          -- calls
+        held          REAL NOT NULL,             -- the most that calls in progress, or lost ones, may cost
+        held_tokens   INTEGER NOT NULL,
+        PRIMARY KEY (tenant, day, owner, playbook, model)
+    ) WITHOUT ROWID;
     """,
 )
 

@@ -43,6 +43,7 @@ from cuebook.stores.sqlite.files import FileTables
 from cuebook.stores.sqlite.group_commit import Writer
 from cuebook.stores.sqlite.jobs import JobTables
 from cuebook.stores.sqlite.log_space import LogSpace
+from cuebook.stores.sqlite.spending import SpendingTables
 from cuebook.stores.sqlite.transaction import HELD_SLOTS, LASTING_SLOTS, Transaction
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ _NOT_OVER = (
 )
 
 
-class SqliteStore(FileTables, JobTables):
+class SqliteStore(FileTables, JobTables, SpendingTables):
     """Opens the store at `path` and creates it if it does not exist. A read-only store, for example on a read-only
     disk, can be read; every write is rejected.
     """

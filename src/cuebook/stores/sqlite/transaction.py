@@ -18,6 +18,7 @@ from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import Record
 from cuebook.kernel.ports import Batch, KeptRecord, RunCopy
 from cuebook.kernel.run import Lease, RunRow, Signal, WaitRow, copy_row
+from cuebook.kernel.spending import Spending
 from cuebook.kernel.votes import counted
 from cuebook.stores.leases import Holder, Leases, new_slot
 from cuebook.stores.refusals import (
@@ -43,7 +44,7 @@ from cuebook.stores.rows import (
     step_values,
     wait_values,
 )
-from cuebook.stores.sqlite import jobs
+from cuebook.stores.sqlite import jobs, spending
 
 _SHOW = "updated = ?, reason = ?, step = ?, model = ?, totals = ?, error = nullif(?, ''), workspace = ?, needs = ?, status = ?"
 _UPDATE = f"UPDATE runs SET {_SHOW} WHERE key = ?"
@@ -92,12 +93,13 @@ class Transaction:
         self._texts: list[tuple[str, str]] = []
         self._referred: list[tuple[int, str]] = []
         self._rows: dict[int, tuple[Any, ...]] = {}
+        self._spent: list[Spending] = []
         self._claimed: list[tuple[str, int]] = []
         self._released: list[tuple[Any, ...]] = []
 
     def begin(self) -> None:
         self._records, self._steps, self._texts, self._referred, self._rows = [], [], [], [], {}
-        self._claimed, self._released = [], []
+        self._claimed, self._released, self._spent = [], [], []
         (version,) = self._db.execute("PRAGMA data_version").fetchone()
         if version != self._version or len(self._runs) > 50_000:
             self._version = version
@@ -136,6 +138,9 @@ class Transaction:
         if self._referred:
             db.executemany("INSERT OR IGNORE INTO run_texts VALUES (?,?)", self._referred)
             self._referred = []
+        if self._spent:
+            spending.add(self, self._spent)
+            self._spent = []
 
     def append(self, batch: Batch) -> None:
         key, epoch = self._runs.get(batch.run) or self._find(batch.run)
@@ -508,6 +513,8 @@ class Transaction:
             self._db.execute("UPDATE signals SET taken = 1 WHERE id = ?", (taken,))
         if batch.jobs:
             jobs.add(self, batch.jobs)
+        if batch.spent:
+            self._spent.extend(batch.spent)
         for path, seq in batch.checkpoints:
             self._db.execute("INSERT INTO checkpoints VALUES (?,?,?)", (key, path, seq))
 
