@@ -20,8 +20,8 @@ from cuebook.kernel.engine.budget import NO_BUDGET, over_budget
 from cuebook.kernel.engine.handlers import afforded
 from cuebook.kernel.journal import Key
 from cuebook.kernel.outcomes import AnyOutcome, Failed, Reply, Usage
-from cuebook.kernel.ports import Allowance, Estimate, Exceeded, Hold
-from cuebook.kernel.spending import Spending
+from cuebook.kernel.ports import Estimate
+from cuebook.kernel.spending import Allowance, Exceeded, Hold, Spending
 
 if TYPE_CHECKING:
     from cuebook.kernel.engine.driver import Driver, Line
@@ -63,8 +63,8 @@ async def paid_for(driver: Driver, line: Line, key: Key, effect: AskModel, asked
             if not await afforded(driver, line, key, lambda: over_budget(driver, effect, estimate()), asked):
                 return None
             expected = estimate()
-        allowance = driver.engine.allowance
-        if allowance is None or not await allowance.limits(driver.outermost.row):
+        allowance = await driver.engine.allowance(driver.outermost.row)
+        if allowance is None:
             _close_open(driver, key)
             return Paid(expected)
         hold = await _hold(driver, line, key, effect, allowance, paused)

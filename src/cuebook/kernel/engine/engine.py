@@ -54,7 +54,6 @@ from cuebook.kernel.journal import (
 )
 from cuebook.kernel.outcomes import SUPERSEDED_RUN, Failed
 from cuebook.kernel.ports import (
-    Allowance,
     Awaiting,
     Batch,
     Claim,
@@ -71,7 +70,7 @@ from cuebook.kernel.ports import (
     at_once,
 )
 from cuebook.kernel.run import RunRow, Settings, StepRow, copy_row
-from cuebook.kernel.spending import Spending, utc_day
+from cuebook.kernel.spending import Allowance, Spending, utc_day
 
 if TYPE_CHECKING:
     from cuebook.kernel.fold.dry_replay import Rehearsal
@@ -95,6 +94,14 @@ async def nothing_lacks(row: RunRow) -> None:
 
 Children = Callable[[ChildRequest], Awaitable[ChildStart | Failed]]
 """Makes a child run of a pinned playbook, or says why it cannot be started. Stores nothing."""
+
+
+Allowances = Callable[[RunRow], Awaitable[Allowance | None]]
+"""Returns what limits a run besides its own budget; None if nothing does. Called before each model call."""
+
+
+async def nothing_limits(row: RunRow) -> None:
+    """For an engine without budgets for people or playbooks."""
 
 
 Leave = Callable[[str], Awaitable[None]]
@@ -160,12 +167,12 @@ class Engine:
         machine: str = "",
         fill_in: FillIn | None = None,
         outboxes: Sequence[Outbox] = (),
-        allowance: Allowance | None = None,
+        allowance: Allowances = nothing_limits,
         day: Callable[[float], str] = utc_day,
     ) -> None:
         """Without an offer, this process is assumed to be able to do everything. `machine` is its name in journals.
         `fill_in` checks answers to forms that are given in advance. The jobs in `outboxes` are put with the records.
-        `allowance` is asked before each model call, and what calls use is counted for the `day` on which they began.
+        `allowance` returns what is asked before a model call, and what calls use is counted for the `day` on which they began.
         """
         self.store = store
         self.codec = Codec(store.text)

@@ -222,7 +222,8 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
     if driver.settings.asked(effect.model) == HOST or (key, FOR_HOST) in driver.recorded.opened:
         return await _ask_host(driver, line, key, effect, admitted)
     paid: Paid | None = None
-    if driver.budget != NO_BUDGET or driver.engine.allowance is not None:
+    limited = (key, "allowance:1") in driver.recorded.opened or await driver.engine.allowance(driver.outermost.row)
+    if limited or driver.budget != NO_BUDGET:
         from cuebook.kernel.engine.allowance import paid_for
 
         paid = await paid_for(driver, line, key, effect, count(1))
@@ -265,8 +266,9 @@ async def recorded_with(
 ) -> Acted:
     """Records an outcome, gives back what was set aside for it, and looks at what is left."""
     recorded = await driver.record(key, effect.fingerprint, outcome, attempt, spent=paid.settlement(outcome))
-    if paid.hold is not None and driver.engine.allowance is not None:
-        await driver.engine.allowance.settled(driver.outermost.row, paid.hold)
+    allowance = None if paid.hold is None else await driver.engine.allowance(driver.outermost.row)
+    if allowance is not None and paid.hold is not None:
+        await allowance.settled(driver.outermost.row, paid.hold)
     return recorded
 
 

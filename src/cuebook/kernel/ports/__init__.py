@@ -23,7 +23,6 @@ from cuebook.kernel.ports.performers import (
     Trust,
 )
 from cuebook.kernel.ports.sandbox import EVERYWHERE, Confined, Confinement, Limits, Sandbox, SandboxName, at_once
-from cuebook.kernel.ports.spending import Allowance, Exceeded, Hold, SpendingTable
 from cuebook.kernel.ports.store import (
     Batch,
     Claim,
@@ -44,7 +43,6 @@ __all__ = [
     "ActingModels",
     "Action",
     "Admitted",
-    "Allowance",
     "Awaiting",
     "Batch",
     "Call",
@@ -57,11 +55,9 @@ __all__ = [
     "Domain",
     "Estimate",
     "Estimator",
-    "Exceeded",
     "Fate",
     "Filter",
     "Gate",
-    "Hold",
     "Job",
     "Jobs",
     "KeptRecord",
@@ -82,7 +78,6 @@ __all__ = [
     "Sandbox",
     "SandboxName",
     "Space",
-    "SpendingTable",
     "Store",
     "Swept",
     "Trust",

@@ -12,9 +12,8 @@ from cuebook.kernel.capabilities import Offer
 from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import Record
 from cuebook.kernel.ports.jobs import Job, Jobs
-from cuebook.kernel.ports.spending import SpendingTable
 from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow
-from cuebook.kernel.spending import Spending
+from cuebook.kernel.spending import Spending, SpendingTable
 
 if TYPE_CHECKING:
     from cuebook.kernel.ports.admin_acts import ActRecord, AdminAct, KeptChange
