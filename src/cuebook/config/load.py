@@ -33,6 +33,7 @@ _BUILT_IN: dict[str, Any] = {
     "temporal.namespace": "default",
     "temporal.queue": "cuebook",
     "retention.status": (),
+    "usage.time_zone": "UTC",
     "retention.contents": False,
     "limits.seconds": 60.0,
     "limits.max_seconds": 300.0,

@@ -203,6 +203,18 @@ def _rate(value: Any) -> Rate | None:
     return rate
 
 
+def _time_zone(value: Any) -> str:
+    name = _text(value)
+    if name != "UTC":
+        from zoneinfo import ZoneInfo
+
+        try:
+            ZoneInfo(name)
+        except (KeyError, ValueError, OSError):  # some names are folders
+            raise _Unfit("must be the name of a time zone, such as Europe/Berlin") from None
+    return name
+
+
 def _folders(value: Any) -> tuple[Path, ...]:
     given = value.split(os.pathsep) if isinstance(value, str) else value
     if not isinstance(given, list | tuple) or not all(
@@ -268,6 +280,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "retention.larger_than": _size,
     "retention.keep": _whole,
     "retention.contents": _switch,
+    "usage.time_zone": _time_zone,
 }
 """Every setting, with the function that checks its value."""
 

@@ -8,6 +8,7 @@ engine. Every call acts for a user, with the roles of that user and within their
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
@@ -44,6 +45,7 @@ from cuebook.kernel.errors import (
     Refused,
     RunExists,
     WaitClosed,
+    WaitExpired,
 )
 from cuebook.kernel.events import ENDED, PAUSES, WAITING, Moved, RunStarted, TextEdit
 from cuebook.kernel.journal import without_void
@@ -51,6 +53,7 @@ from cuebook.kernel.notices import notices_of
 from cuebook.kernel.outcomes import SUPERSEDED_RUN, Failed
 from cuebook.kernel.ports import Gate, Job, KeptRecord, Outbox, Performer, Redactor, Store
 from cuebook.kernel.run import WORKTREE, RunRow, Settings, Signal, WaitRow
+from cuebook.kernel.spending import Allowance, utc_day
 from cuebook.kernel.triggers import checked_trigger
 from cuebook.kernel.votes import rule_of
 from cuebook.service import worker
@@ -92,6 +95,8 @@ from cuebook.stores.refusals import no_wait
 if TYPE_CHECKING:
     from cuebook.performers.nodes.hub import Hub
     from cuebook.service.audit.admin_audit import AdminAudit
+    from cuebook.service.budgets.administration import BudgetAdministration
+    from cuebook.service.budgets.calendar import Calendar
     from cuebook.service.dispatch.dispatcher import Dispatcher
     from cuebook.service.host_steps import HostSteps
     from cuebook.service.job_runner import Handler, JobRunner
@@ -101,6 +106,7 @@ if TYPE_CHECKING:
     from cuebook.service.runs.edits import EditPlan
     from cuebook.service.transfer import Copied
     from cuebook.service.triggers.firing import Check, Read, Start, Triggers
+    from cuebook.service.usage import UsageReport
 
 __all__ = ["PYTHON", "Principal", "RunView", "Service"]
 
@@ -135,12 +141,14 @@ class Service(Queries):
         dispatcher: Dispatcher | None = None,
         notifies: bool = False,
         outboxes: Sequence[Outbox] = (),
+        time_zone: str = "UTC",
         **engine: Any,
     ) -> None:
         """`tenant_runs` is how many runs of a tenant all processes on the store may drive at the same time. `host_lease` is for
         how many seconds a step is kept for the assistant that took it. `programs` returns the functions of the Python programs
         that this service can drive. `find` finds the playbooks that others start as children. With a dispatcher, workers drive
-        all other runs, in their own processes. `notifies` says whether anyone is to be notified of anything.
+        all other runs, in their own processes. `notifies` says whether anyone is to be notified of anything. What runs
+        use is counted by day in this `time_zone`.
         """
         self.dispatcher = dispatcher
         self.notifies = notifies
@@ -156,9 +164,13 @@ class Service(Queries):
             fill_in=filled_in,
             children=self._child,
             outboxes=(notices_of, *outboxes) if notifies else outboxes,
+            allowance=self._allowance,
+            day=utc_day if time_zone == "UTC" else self._day,
             **engine,
         )
         super().__init__(made, today, Tokens(key_file, signing_key))
+        self._time_zone = time_zone
+        self._limited: dict[str, tuple[float, bool]] = {}
         self._find = find or no_children
         self._rate = rate
         self._tenant_runs = tenant_runs
@@ -200,6 +212,48 @@ class Service(Queries):
         """Puts a notice, as `notices.notice` makes it, unless nobody is to be notified of anything."""
         if self.notifies:
             await self._store.put_job(notice)
+
+    @cached_property
+    def budgets(self) -> BudgetAdministration:
+        """The budgets of people and playbooks."""
+        from cuebook.service.budgets.administration import BudgetAdministration
+        from cuebook.service.budgets.allowance import Budgets
+
+        made = Budgets(self._store, self._clock, self.calendar, self.notify)
+        return BudgetAdministration(self._store, made, self, self._clock, self._go_on)
+
+    @cached_property
+    def calendar(self) -> Calendar:
+        """The days and months for which use is counted."""
+        from cuebook.service.budgets.calendar import Calendar
+
+        return Calendar(self._time_zone)
+
+    def _day(self, at: float) -> str:
+        return self.calendar.day(at)
+
+    async def usage(
+        self, who: Principal = Principal(), *, since: str = "", until: str = "", playbook: str = ""
+    ) -> UsageReport:
+        """What runs used from the first to the last of these days: a person's own, or everyone's for an admin."""
+        from cuebook.service.usage import usage_report
+
+        today = self.calendar.day(self._clock())
+        return await usage_report(self._store, who, today, since, until, playbook)
+
+    async def _allowance(self, row: RunRow) -> Allowance | None:
+        """The budgets, if there are any. Looked at again after a second, because other processes may set one."""
+        known = self._limited.get(row.tenant)
+        now = time.monotonic()
+        if known is None or now - known[0] > 1.0:
+            limited = bool(await self._store.kept(row.tenant, "budget"))
+            known = self._limited[row.tenant] = (now, limited)
+        return self.budgets.budgets if known[1] else None
+
+    async def _go_on(self, wait: WaitRow, who: Principal) -> None:
+        """Ends a pause. Somebody else may have ended it, or its run, in the meantime."""
+        with suppress(AlreadyAnswered, WaitClosed, WaitExpired):
+            await self._complete(wait, {}, who)
 
     def node_connections(self, hub: Hub) -> NodeConnections:
         """Lets nodes connect to this process, and continues the runs that wait for them."""
@@ -603,6 +657,9 @@ class Service(Queries):
         row = await self.get(run, who)
         check_not_child(row, "resumed")
         waits = await self._store.waits(run=row.id) if wait is None else [wait]
+        if any(one.kind == "budget" and one.expires is not None and one.expires <= self._clock() for one in waits):
+            await self.expire(row.id)  # its period is over, so it continues anyway
+            waits = await self._store.waits(run=row.id)
         pauses = [wait for wait in waits if wait.kind in PAUSES]
         checked = checked_settings(settings)
         changes = [raised(wait, checked) if wait.kind == "budget" else checked for wait in pauses]

@@ -137,9 +137,9 @@ class _SpendingTable:
     ) -> Spending:
         total = Spending(tenant, since, "", "")
         for one in self._spending.values():
-            if one.tenant == tenant and since <= one.day <= until:
-                if owner in (None, one.owner) and playbook in (None, one.playbook):
-                    total.add(one)
+            mine = one.tenant == tenant and owner in (None, one.owner) and playbook in (None, one.playbook)
+            if mine and since <= one.day <= until:
+                total.add(one)
         return total
 
     async def hold(self, more: Spending, caps: Sequence[Cap]) -> int | None:

@@ -216,6 +216,7 @@ class Wiring:
             **signing,
             ceilings=self.factory.ceilings(),
             rate=self.config.get("rate_limit"),
+            time_zone=self.config.get("usage.time_zone"),
             tenant_runs=self.config.get("limits.tenant_runs"),
             host_lease=self.config.get("host.lease"),
             worktree_problem=lambda: self.factory.workspace.problem or self.factory.worktrees.problem(),

@@ -1,0 +1,1 @@
+"""Budgets of people and playbooks: what they may use in a day and in a month."""

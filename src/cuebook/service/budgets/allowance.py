@@ -1,0 +1,188 @@
+"""Asks the budgets of people and playbooks before each model call, and notifies people of their marks.
+
+What was used before today is remembered for a while: such days only change when a late outcome turns what was set aside
+for it into what it used, which is less.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from cuebook.kernel.engine.budget import money_words
+from cuebook.kernel.notices import notice
+from cuebook.kernel.ports import Estimate, Job, Store
+from cuebook.kernel.run import RunRow
+from cuebook.kernel.spending import Exceeded, Hold, Spending, fits
+from cuebook.service.budgets.budget import BUDGET, MARK, PERSON, PLAYBOOK, Limit, PeriodBudget, of_run, read
+from cuebook.service.budgets.calendar import Calendar, before
+
+log = logging.getLogger("cuebook")
+
+_REMEMBERED = 60.0
+"""Seconds for which the sum of the days before today is remembered."""
+_FRESH = 1.0
+"""Seconds after which a change of a budget is noticed in other processes."""
+
+
+class Budgets:
+    """The budgets in a store, as an allowance of the engine."""
+
+    def __init__(
+        self, store: Store, clock: Callable[[], float], calendar: Calendar, notify: Callable[[Job], Awaitable[None]]
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self.calendar = calendar
+        self._notify = notify
+        self._known: dict[str, tuple[float, list[PeriodBudget]]] = {}
+        self._past: dict[tuple[str | None, ...], tuple[float, Spending]] = {}
+        self._marked: set[tuple[str, ...]] = set()
+
+    async def all(self, tenant: str) -> list[PeriodBudget]:
+        known = self._known.get(tenant)
+        if known is None or time.monotonic() - known[0] > _FRESH:
+            kept = await self._store.kept(tenant, BUDGET)
+            known = self._known[tenant] = (time.monotonic(), [read(body) for body in kept.values()])
+        return known[1]
+
+    def forget(self) -> None:
+        """Forgets what is remembered, because something was changed here."""
+        self._known.clear()
+        self._past.clear()
+
+    async def used(self, tenant: str, limit: Limit, owner: str, day: str) -> Spending:
+        """What counts against a limit in the period of a day, up to that day."""
+        past, today = await self._before(tenant, limit, owner, day), await self._on(tenant, limit, owner, day)
+        today.add(past)
+        return today
+
+    # --- for the engine ---
+
+    async def hold(self, row: RunRow, model: str, estimate: Estimate) -> Hold | Exceeded | None:
+        budgets = of_run(await self.all(row.tenant), row)
+        day = self.calendar.day(self._clock())
+        limits = [limit for budget in budgets for limit in budget.limits()]
+        if estimate.cost == 0:
+            limits = [limit for limit in limits if limit.tokens is not None]
+        if not limits:
+            return None
+        tokens = estimate.input_tokens + estimate.output_tokens
+        most = Spending(row.tenant, day, row.owner, row.name, model, held=estimate.cost or 0.0, held_tokens=tokens)
+        past = [await self._before(row.tenant, limit, row.owner, day) for limit in limits]
+        if estimate.cost is None:
+            for limit, sofar in zip(limits, past, strict=True):
+                refused = await self._unpriced(row, model, limit, sofar, day)
+                if refused is not None:
+                    return refused
+        caps = [
+            limit.cap(row.owner, sofar.cost + sofar.held, sofar.tokens + sofar.held_tokens)
+            for limit, sofar in zip(limits, past, strict=True)
+        ]
+        number = await self._store.hold(most, caps)
+        if number is None:
+            return Hold(most, tuple(budget.name for budget in budgets))
+        limit, today = limits[number], await self._on(row.tenant, limits[number], row.owner, day)
+        passing = fits(caps[number], today, most, held=False)
+        today.add(past[number])
+        words = f"{self._state(limit, today, row.owner, day)} The next call may use up to {_most(limit, most)}."
+        return Exceeded(words, limit.budget.name, self.calendar.end(limit.period, day), passing)
+
+    async def settled(self, row: RunRow, hold: Hold) -> None:
+        try:
+            for budget in of_run(await self.all(row.tenant), row):
+                for limit in budget.limits():
+                    used = await self.used(row.tenant, limit, row.owner, hold.most.day)
+                    money = limit.money is not None and used.cost >= budget.soft * limit.money
+                    if money or (limit.tokens is not None and used.tokens >= budget.soft * limit.tokens):
+                        await self._mark(
+                            row, limit, hold.most.day, "soft", self._state(limit, used, row.owner, hold.most.day)
+                        )
+        except Exception:  # the call was made and recorded
+            log.exception("The marks of the budgets could not be checked.")
+
+    async def paused(self, row: RunRow, why: Exceeded) -> None:
+        try:
+            day = self.calendar.day(self._clock())
+            for budget in await self.all(row.tenant):
+                for limit in budget.limits() if budget.name == why.budget and why.until is not None else ():
+                    if self.calendar.end(limit.period, day) == why.until:
+                        await self._mark(row, limit, day, "hard", f"{why.message} Run {row.id} is paused.")
+        except Exception:
+            log.exception("Nobody could be notified of a budget.")
+
+    # --- inside ---
+
+    async def _unpriced(self, row: RunRow, model: str, limit: Limit, past: Spending, day: str) -> Exceeded | None:
+        """Why a call of unknown price may not be made under a limit."""
+        if limit.money is None:
+            return None
+        whose, name = limit.words(row.owner), limit.budget.name
+        if not limit.budget.unknown_cost:
+            words = f"The price of {model} is unknown, but a budget limits the money of {whose}."
+            return Exceeded(words, name)
+        used = await self._on(row.tenant, limit, row.owner, day)
+        used.add(past)
+        if used.cost + used.held < limit.money:
+            return None
+        return Exceeded(self._state(limit, used, row.owner, day), name, self.calendar.end(limit.period, day))
+
+    def _state(self, limit: Limit, used: Spending, owner: str, day: str) -> str:
+        """How much of a limit is used, in words."""
+        parts = []
+        if limit.money is not None:
+            lost = f" and up to {money_words(used.held)} of unknown cost" if used.held > 1e-9 else ""
+            parts.append(f"{money_words(used.cost)}{lost} of {money_words(limit.money)}")
+        if limit.tokens is not None:
+            parts.append(f"{used.tokens + used.held_tokens:,} of {limit.tokens:,} tokens")
+        when = f"on {day}" if limit.period == "day" else f"in {day[:7]}"
+        return f"{limit.words(owner).capitalize() if limit.budget.scope != PERSON else owner} used {' and '.join(parts)} {when}."
+
+    async def _before(self, tenant: str, limit: Limit, owner: str, day: str) -> Spending:
+        first = self.calendar.first(limit.period, day)
+        if first == day:
+            return Spending(tenant, day, "", "")
+        whose, playbook = limit.of(owner)
+        key = (tenant, first, day, whose, playbook)
+        known = self._past.get(key)
+        if known is None or time.monotonic() - known[0] > _REMEMBERED:
+            if len(self._past) > 1_000:
+                self._past.clear()
+            found = await self._store.spent(tenant, first, before(day), whose, playbook)
+            known = self._past[key] = (time.monotonic(), found)
+        return known[1]
+
+    async def _on(self, tenant: str, limit: Limit, owner: str, day: str) -> Spending:
+        return await self._store.spent(tenant, day, day, *limit.of(owner))
+
+    async def _mark(self, row: RunRow, limit: Limit, day: str, what: str, words: str) -> None:
+        """Notifies people of a mark, once in each period, and again if the limit was changed."""
+        budget, period = limit.budget, self.calendar.name(limit.period, day)
+        whose = row.owner if budget.scope == PERSON else ""
+        name = f"{budget.name} {whose} {limit.period} {what}"
+        said = {"period": period, "changed": budget.changed}
+        key = (row.tenant, name, period, str(budget.changed))
+        if key in self._marked:
+            return
+        if (await self._store.kept(row.tenant, MARK)).get(name) != said:
+            await self._notify(
+                notice(
+                    row.tenant,
+                    "budget",
+                    at=self._clock(),
+                    key=f"{name} {period} {budget.changed}",
+                    owner=whose,
+                    playbook=budget.subject if budget.scope == PLAYBOOK else "",
+                    run=row.id if what == "hard" else "",
+                    text=words,
+                )
+            )
+            await self._store.keep(row.tenant, MARK, name, said)
+        self._marked.add(key)
+
+
+def _most(limit: Limit, most: Spending) -> str:
+    parts = [money_words(most.held)] if limit.money is not None else []
+    parts += [f"{most.held_tokens:,} tokens"] if limit.tokens is not None else []
+    return " and ".join(parts)

@@ -1,0 +1,109 @@
+"""Adds up what runs used in some days, in groups. A person sees their own use; an admin sees everyone's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date, timedelta
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from cuebook.gate.roles import Principal
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import Store
+from cuebook.kernel.spending import COUNTED, Spending
+
+By = Literal["day", "playbook", "model", "person"]
+BY: tuple[By, ...] = get_args(By)
+_FIELD = {"day": "day", "playbook": "playbook", "model": "model", "person": "owner"}
+DAYS = 30
+"""How many days a report covers if nothing says from when."""
+
+
+class Group(msgspec.Struct, frozen=True):
+    """What was used on one day, by one playbook, model or person, or in total."""
+
+    name: str
+    """Empty for a person whose data was erased."""
+    used: Spending
+
+    @property
+    def unknown_costs(self) -> int:
+        return max(0, self.used.unknown_costs)
+
+
+class UsageReport(msgspec.Struct, frozen=True):
+    """What was used from the first to the last day."""
+
+    since: str
+    until: str
+    owner: str
+    """The only person whose use it covers; empty if it covers everyone's."""
+    total: Group
+    rows: tuple[Spending, ...]
+
+    def by(self, by: By) -> list[Group]:
+        """Groups, the days in order and everything else with the most expensive first. Each day is there."""
+        named = _FIELD[by]
+        found: dict[str, Spending] = {}
+        if by == "day":
+            found = {day: _nothing() for day in days(self.since, self.until)}
+        for row in self.rows:
+            name = getattr(row, named)
+            if by == "model" and not name:
+                continue  # a run may use several
+            found.setdefault(name, _nothing()).add(row)
+        groups = [Group(name, used) for name, used in found.items()]
+        if by == "day":
+            return groups
+        shown = [one for one in groups if any(getattr(one.used, name) for name in COUNTED)]
+        return sorted(shown, key=lambda one: (-one.used.cost, -one.used.tokens, -one.used.runs, one.name))
+
+
+async def usage_report(
+    store: Store, who: Principal, today: str, since: str = "", until: str = "", playbook: str = ""
+) -> UsageReport:
+    """The report for this user, by default of the last 30 days."""
+    who.require("viewer", "view usage")
+    until = until or today
+    since = since or (date.fromisoformat(until) - timedelta(days=DAYS - 1)).isoformat()
+    if since > until:
+        raise BadInput(f"The first day, {since}, is after the last, {until}.", fix="Swap them.")
+    if (date.fromisoformat(until) - date.fromisoformat(since)).days > 3_660:
+        raise BadInput("A report covers at most ten years.", fix="Choose a later first day.")
+    owner = "" if who.may("admin") else who.name
+    rows = [
+        row
+        for row in await store.spending(who.tenant, since, until)
+        if owner in ("", row.owner) and playbook in ("", row.playbook)
+    ]
+    return UsageReport(since, until, owner, Group("", _sum(rows)), tuple(rows))
+
+
+def days(since: str, until: str) -> Iterable[str]:
+    day, last = date.fromisoformat(since), date.fromisoformat(until)
+    while day <= last:
+        yield day.isoformat()
+        day += timedelta(days=1)
+
+
+def usage_object(group: Group, by: str = "") -> dict[str, Any]:
+    """A group as data. `cost` is without the calls of unknown cost; `held` is the most that some of them may cost."""
+    used = group.used
+    counts = {
+        name: getattr(used, name) for name in COUNTED if name not in ("cost", "unknown_costs", "held", "held_tokens")
+    }
+    named = {by: group.name} if by else {}
+    cost = {"cost": round(used.cost, 9), "unknown_costs": group.unknown_costs, "held": round(max(0.0, used.held), 9)}
+    return {**named, **counts, "tokens": used.tokens, **cost}
+
+
+def _nothing() -> Spending:
+    return Spending("", "", "", "")
+
+
+def _sum(rows: Iterable[Spending]) -> Spending:
+    total = _nothing()
+    for row in rows:
+        total.add(row)
+    return total
