@@ -16,7 +16,7 @@ from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow
 from cuebook.service.start import programs_of
 
-KEPT = ("user", "secret", "override", "trust", "state")
+KEPT = ("user", "secret", "override", "trust", "state", "budget", "budget_mark")
 """The kinds of decisions that apply to all runs of a store, and the values that runs keep for later ones."""
 
 
@@ -69,8 +69,8 @@ async def copy_runs(
 
 
 async def copy_decisions(source: Store, target: Store) -> int:
-    """Copies users, secrets, overrides and trust that the target does not have; returns how many. The audit of
-    administrative acts is copied too, unless the target has another one.
+    """Copies users, secrets, overrides, trust and budgets that the target does not have; returns how many. What runs used is
+    copied too, and so is the audit of administrative acts, unless the target has another one.
     """
     copied = 0
     for kind in KEPT:
@@ -80,6 +80,7 @@ async def copy_decisions(source: Store, target: Store) -> int:
                 if name not in present:
                     await target.keep(tenant, kind, name, body)
                     copied += 1
+    await target.take_spending(await source.spending())
     await _copy_acts(source, target)
     return copied
 

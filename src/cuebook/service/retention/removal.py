@@ -152,9 +152,11 @@ class Retention:
         words += f", by the input {', '.join(sorted(inputs))}" if inputs else ""
         sizes = await self._store.sizes(who.tenant) if dry_run else {}
         outcome = await self._remove(chosen, who, force=force, reason=words, dry_run=dry_run, sizes=sizes)
+        if owner and not dry_run:
+            await self._store.forget_owner(who.tenant, owner)
         if not dry_run:
             told = {"inputs": sorted(inputs or ()), "forced": force}
-            await self._record_removal("erase", owner, outcome, who, told)
+            await self._record_removal("erase", "", outcome, who, told)  # not whose data it was
         return outcome
 
     async def sweep(self) -> Swept:
