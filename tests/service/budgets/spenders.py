@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -84,8 +85,7 @@ class Noting(Service):
 
 def spender(store: Store, folder: Path, model: Performer, clock: Clock | None = None, zone: str = "UTC") -> Noting:
     performers: dict[type[Effect], Performer] = {AskModel: model, CallTool: LineTool(folder / "lines")}
-    more = {} if clock is None else {"clock": clock}
-    made = Noting(store, performers, programs=program_of, listen_every=0.02, time_zone=zone, **more)
+    made = Noting(store, performers, programs=program_of, listen_every=0.02, time_zone=zone, clock=clock or time.time)
     made._engine.children = child_of
     made.told = []
     return made
