@@ -6,7 +6,7 @@ import asyncio
 import copy
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
@@ -25,6 +25,7 @@ from cuebook.kernel.ports import (
     Notice,
     Removal,
     RunCopy,
+    RunFilter,
     Space,
     Swept,
     Whole,
@@ -58,6 +59,7 @@ from cuebook.stores.refusals import (
     unfinished,
 )
 from cuebook.stores.rows import HEADS
+from cuebook.stores.run_lists import is_listed
 
 _DECIDED = ("answered", "expired", "cancelled")
 
@@ -176,6 +178,8 @@ class MemoryStore(_SpendingTable, _Jobs):
     def __init__(self) -> None:
         super().__init__()
         self._runs: dict[str, _Run] = {}
+        self._order: dict[str, int] = {}
+        """Which runs were added before others, also of those that are gone."""
         self._waits: dict[str, WaitRow] = {}
         self._texts: dict[str, str] = {}
         self._files: dict[tuple[str, str], int] = {}
@@ -217,6 +221,8 @@ class MemoryStore(_SpendingTable, _Jobs):
             self._run(row.parent)
         self._playbooks.setdefault(row.playbook, text)
         run = self._runs[row.id] = _Run(copy.deepcopy(row))
+        self._order.pop(row.id, None)
+        self._order[row.id] = 1 + next(reversed(self._order.values()), 0)
         if row.parent:  # a fork refers to all files of its parent
             run.files |= self._run(row.parent).files
         self._put(run, batch)
@@ -500,29 +506,17 @@ class MemoryStore(_SpendingTable, _Jobs):
     async def run(self, run: str) -> RunRow:
         return copy.deepcopy(self._run(run).row)
 
-    async def runs(
-        self,
-        *,
-        tenant: str | None = None,
-        owner: str | None = None,
-        name: str | None = None,
-        status: Sequence[str] = (),
-        among: Collection[str] | None = None,
-        caller: str | None = None,
-        parent: str | None = None,
-        limit: int | None = 100,
-    ) -> list[RunRow]:
-        found = [
-            run.row
-            for run in reversed(self._runs.values())
-            if tenant in (None, run.row.tenant)
-            and owner in (None, run.row.owner)
-            and name in (None, run.row.name)
-            and caller in (None, run.row.caller)
-            and parent in (None, run.row.parent)
-            and ((not status and among is None) or run.row.status in status or run.row.id in (among or ()))
-        ]
-        return copy.deepcopy(sorted(found, key=lambda row: row.created, reverse=True)[:limit])
+    async def runs(self, *, limit: int | None = 100, **which: Unpack[RunFilter]) -> list[RunRow]:
+        found = [run.row for run in self._runs.values() if is_listed(run.row, which)]
+        found.sort(key=self._position, reverse=True)
+        position = which.get("before")
+        if position is not None:
+            last = (position.created, self._order.get(position.run, 0))
+            found = [row for row in found if self._position(row) < last]
+        return copy.deepcopy(found[:limit])
+
+    def _position(self, row: RunRow) -> tuple[float, int]:
+        return row.created, self._order[row.id]
 
     async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
         found = [
@@ -538,6 +532,7 @@ class MemoryStore(_SpendingTable, _Jobs):
         *,
         run: str | None = None,
         tenant: str | None = None,
+        visible: Collection[str] | None = None,
         kinds: Sequence[str] = (),
         limit: int | None = None,
         offset: int = 0,
@@ -548,13 +543,14 @@ class MemoryStore(_SpendingTable, _Jobs):
             if wait.state == "open"
             and run in (None, wait.run)
             and tenant in (None, wait.tenant)
+            and (visible is None or wait.owner in visible)
             and (not kinds or wait.kind in kinds)
         ]
         found.sort(key=lambda wait: (wait.opened, wait.id))
         return copy.deepcopy(found[offset:][:limit])
 
-    async def wait_ids(self, tenant: str, kinds: Sequence[str]) -> list[str]:
-        return [wait.id for wait in await self.waits(tenant=tenant, kinds=kinds)]
+    async def wait_ids(self, tenant: str, kinds: Sequence[str], visible: Collection[str] | None = None) -> list[str]:
+        return [wait.id for wait in await self.waits(tenant=tenant, visible=visible, kinds=kinds)]
 
     async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:
         found = [wait for wait in self._waits.values() if wait.id.startswith(beginning) and wait.tenant == tenant]

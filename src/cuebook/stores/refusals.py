@@ -37,6 +37,8 @@ def run_exists(run: str) -> RunExists:
 
 ALIKE = 20
 """The maximum number of runs or waits returned for an id prefix."""
+LAST = "\U0010ffff"
+"""Follows everything that begins with a prefix, if it is appended to it."""
 
 
 def no_wait(wait: str) -> NotFound:

@@ -22,6 +22,7 @@ from cuebook.kernel.ports.performers import (
     Recalling,
     Trust,
 )
+from cuebook.kernel.ports.run_filter import RunFilter, RunMark
 from cuebook.kernel.ports.sandbox import EVERYWHERE, Confined, Confinement, Limits, Sandbox, SandboxName, at_once
 from cuebook.kernel.ports.store import (
     Batch,
@@ -75,6 +76,8 @@ __all__ = [
     "Redactor",
     "Removal",
     "RunCopy",
+    "RunFilter",
+    "RunMark",
     "Sandbox",
     "SandboxName",
     "Space",

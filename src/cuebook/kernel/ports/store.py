@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack
 
 import msgspec
 
@@ -12,6 +12,7 @@ from cuebook.kernel.capabilities import Offer
 from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import Record
 from cuebook.kernel.ports.jobs import Job, Jobs
+from cuebook.kernel.ports.run_filter import RunFilter
 from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow
 from cuebook.kernel.spending import Spending, SpendingTable
 
@@ -311,21 +312,8 @@ class Store(Jobs, SpendingTable, Protocol):
 
     async def run(self, run: str) -> RunRow: ...
 
-    async def runs(
-        self,
-        *,
-        tenant: str | None = None,
-        owner: str | None = None,
-        name: str | None = None,
-        status: Sequence[str] = (),
-        among: Collection[str] | None = None,
-        caller: str | None = None,
-        parent: str | None = None,
-        limit: int | None = 100,
-    ) -> list[RunRow]:
-        """Runs, newest first; `name` is the playbook's name. Runs whose ids are in `among` are listed regardless of
-        their status. With `caller`, only the children of that run; if it is empty, only runs that are not children. With `parent`, only the forks
-        of that run."""
+    async def runs(self, *, limit: int | None = 100, **which: Unpack[RunFilter]) -> list[RunRow]:
+        """The runs that fit, newest first."""
 
     async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
         """Runs whose id begins with a prefix, up to a limit."""
@@ -337,13 +325,16 @@ class Store(Jobs, SpendingTable, Protocol):
         *,
         run: str | None = None,
         tenant: str | None = None,
+        visible: Collection[str] | None = None,
         kinds: Sequence[str] = (),
         limit: int | None = None,
         offset: int = 0,
     ) -> list[WaitRow]:
-        """Open waits, oldest first; with `kinds`, only waits of those kinds."""
+        """Open waits, oldest first; with `kinds`, only waits of those kinds; with `visible`, only those of runs of these
+        owners.
+        """
 
-    async def wait_ids(self, tenant: str, kinds: Sequence[str]) -> list[str]:
+    async def wait_ids(self, tenant: str, kinds: Sequence[str], visible: Collection[str] | None = None) -> list[str]:
         """The ids of these waits."""
 
     async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:

@@ -9,7 +9,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, Unpack
 
 import msgspec
 from psycopg import AsyncConnection
@@ -19,7 +19,7 @@ from cuebook.kernel.capabilities import Offer
 from cuebook.kernel.errors import NotFound
 from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import GENESIS, ROOT, Record
-from cuebook.kernel.ports import Batch, Claim, Fate, KeptRecord, News, Notice, RunCopy, Whole
+from cuebook.kernel.ports import Batch, Claim, Fate, KeptRecord, News, Notice, RunCopy, RunFilter, Whole
 from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow
 from cuebook.stores import leases
 from cuebook.stores.leases import new_slot
@@ -34,7 +34,7 @@ from cuebook.stores.postgres.notices import ready_notice, slot_notice
 from cuebook.stores.postgres.operations import LeaseHolder, holder_columns
 from cuebook.stores.postgres.removals import RemovalTables
 from cuebook.stores.postgres.spending import SpendingTables
-from cuebook.stores.refusals import ALIKE, damaged, in_order, no_run, no_wait, unfinished
+from cuebook.stores.refusals import ALIKE, LAST, damaged, in_order, no_run, no_wait, unfinished
 from cuebook.stores.rows import (
     NAMES_OF_ENDED,
     NAMES_OF_HEADS,
@@ -47,6 +47,7 @@ from cuebook.stores.rows import (
     wait_row,
     whole_of,
 )
+from cuebook.stores.run_lists import NEWEST_FIRST, Language, conditions
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ _NOT_OVER = (
 )
 _WAIT = "body, state, answer, decider"
 _SIGNALS = "SELECT kind, payload, sender, id FROM signals WHERE run = %s AND NOT taken ORDER BY id"
-_LAST = "\U0010ffff"
+_LANGUAGE = Language("%s", "{} = ANY(%s)", list, "strpos({}, %s)")
 _SHORTEST_ANSWER = 3.0
 """Seconds that a heartbeat has at least, even if leases are short."""
 
@@ -296,40 +297,15 @@ class PostgresStore(RemovalTables, FileTables, JobTables, ActTables, SpendingTab
             raise no_run(run)
         return run_row(rows[0])
 
-    async def runs(
-        self,
-        *,
-        tenant: str | None = None,
-        owner: str | None = None,
-        name: str | None = None,
-        status: Sequence[str] = (),
-        among: Collection[str] | None = None,
-        caller: str | None = None,
-        parent: str | None = None,
-        limit: int | None = 100,
-    ) -> list[RunRow]:
-        given = {"tenant": tenant, "owner": owner, "name": name, "caller": caller, "parent": parent}
-        chosen = {column: value for column, value in given.items() if value is not None}
-        conditions = [f"{column} = %s" for column in chosen]
-        values: list[Any] = list(chosen.values())
-        either = []
-        if status:
-            either.append("status = ANY(%s)")
-            values.append(list(status))
-        if among is not None:
-            either.append("id = ANY(%s)")
-            values.append(sorted(among))
-        conditions += [f"({' OR '.join(either)})"] if either else []
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        rows = await self._all(
-            f"SELECT {RUN} FROM runs{where} ORDER BY created DESC, key DESC LIMIT %s", (*values, limit)
-        )
+    async def runs(self, *, limit: int | None = 100, **which: Unpack[RunFilter]) -> list[RunRow]:
+        where, values = conditions(which, _LANGUAGE)
+        rows = await self._all(f"SELECT {RUN} FROM runs{where} {NEWEST_FIRST} LIMIT %s", (*values, limit))
         return [run_row(row) for row in rows]
 
     async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
         rows = await self._all(
             f"SELECT {RUN} FROM runs WHERE id >= %s AND id < %s AND tenant = %s ORDER BY id LIMIT %s",
-            (beginning, f"{beginning}{_LAST}", tenant, ALIKE),
+            (beginning, f"{beginning}{LAST}", tenant, ALIKE),
         )
         return [run_row(row) for row in rows]
 
@@ -348,6 +324,7 @@ class PostgresStore(RemovalTables, FileTables, JobTables, ActTables, SpendingTab
         *,
         run: str | None = None,
         tenant: str | None = None,
+        visible: Collection[str] | None = None,
         kinds: Sequence[str] = (),
         limit: int | None = None,
         offset: int = 0,
@@ -355,6 +332,8 @@ class PostgresStore(RemovalTables, FileTables, JobTables, ActTables, SpendingTab
         chosen = {"run": None if run is None else await self._key(run), "tenant": tenant}
         given = {name: value for name, value in chosen.items() if value is not None}
         of_kind, named = (" AND kind = ANY(%s)", [list(kinds)]) if kinds else ("", [])
+        if visible is not None:
+            of_kind, named = f"{of_kind} AND owner = ANY(%s)", [*named, list(visible)]
         rows = await self._all(
             f"SELECT {_WAIT} FROM waits WHERE state = 'open'"
             + "".join(f" AND {name} = %s" for name in given)
@@ -363,17 +342,18 @@ class PostgresStore(RemovalTables, FileTables, JobTables, ActTables, SpendingTab
         )
         return [wait_row(row) for row in rows]
 
-    async def wait_ids(self, tenant: str, kinds: Sequence[str]) -> list[str]:
+    async def wait_ids(self, tenant: str, kinds: Sequence[str], visible: Collection[str] | None = None) -> list[str]:
+        only, owners = ("", ()) if visible is None else (" AND owner = ANY(%s)", (list(visible),))
         rows = await self._all(
-            "SELECT id FROM waits WHERE state = 'open' AND tenant = %s AND kind = ANY(%s) ORDER BY opened, id",
-            (tenant, list(kinds)),
+            f"SELECT id FROM waits WHERE state = 'open' AND tenant = %s AND kind = ANY(%s){only} ORDER BY opened, id",
+            (tenant, list(kinds), *owners),
         )
         return [row[0] for row in rows]
 
     async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:
         rows = await self._all(
             f"SELECT {_WAIT} FROM waits WHERE id >= %s AND id < %s AND tenant = %s ORDER BY state <> 'open', id LIMIT %s",
-            (beginning, f"{beginning}{_LAST}", tenant, ALIKE),
+            (beginning, f"{beginning}{LAST}", tenant, ALIKE),
         )
         return [wait_row(row) for row in rows]
 

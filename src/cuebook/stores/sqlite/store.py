@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import msgspec
 
@@ -22,10 +22,23 @@ from cuebook.kernel.errors import (
 )
 from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import GENESIS, ROOT, Record
-from cuebook.kernel.ports import Batch, Claim, Fate, KeptRecord, News, Notice, Removal, RunCopy, Space, Swept, Whole
+from cuebook.kernel.ports import (
+    Batch,
+    Claim,
+    Fate,
+    KeptRecord,
+    News,
+    Notice,
+    Removal,
+    RunCopy,
+    RunFilter,
+    Space,
+    Swept,
+    Whole,
+)
 from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow
 from cuebook.stores.leases import Holder, Leases
-from cuebook.stores.refusals import ALIKE, damaged, in_order, no_run, no_wait, unfinished
+from cuebook.stores.refusals import ALIKE, LAST, damaged, in_order, no_run, no_wait, unfinished
 from cuebook.stores.rows import (
     NAMES_OF_ENDED,
     NAMES_OF_HEADS,
@@ -38,6 +51,7 @@ from cuebook.stores.rows import (
     wait_row,
     whole_of,
 )
+from cuebook.stores.run_lists import NEWEST_FIRST, Language, conditions
 from cuebook.stores.sqlite.database import Database
 from cuebook.stores.sqlite.files import FileTables
 from cuebook.stores.sqlite.group_commit import Writer
@@ -52,6 +66,8 @@ if TYPE_CHECKING:
 
 _ALL = -1
 """SQLite's value for no limit."""
+_AMONG = "{} IN (SELECT value FROM json_each(?))"
+_LANGUAGE = Language("?", _AMONG, lambda names: msgspec.json.encode(sorted(names)).decode(), "instr({}, ?)")
 _TO_DO = (
     "SELECT r.key, r.id, r.dialect, r.interpreter, r.workspace, r.needs,"
     " EXISTS (SELECT 1 FROM signals s WHERE s.run = r.key AND s.taken = 0 AND s.kind = 'cancel'),"
@@ -314,47 +330,17 @@ class SqliteStore(FileTables, JobTables, SpendingTables):
             raise no_run(run)
         return run_row(rows[0])
 
-    async def runs(
-        self,
-        *,
-        tenant: str | None = None,
-        owner: str | None = None,
-        name: str | None = None,
-        status: Sequence[str] = (),
-        among: Collection[str] | None = None,
-        caller: str | None = None,
-        parent: str | None = None,
-        limit: int | None = 100,
-    ) -> list[RunRow]:
-        chosen = [f"status IN ({','.join('?' * len(status))})"] if status else []
-        chosen += [] if among is None else ["id IN (SELECT value FROM json_each(?))"]
-        named = () if among is None else (msgspec.json.encode(sorted(among)).decode(),)
-        rows = self._all(
-            f"SELECT {RUN} FROM runs WHERE (? IS NULL OR tenant = ?)"
-            " AND (? IS NULL OR owner = ?) AND (? IS NULL OR name = ?)"
-            + ("" if caller is None else " AND caller = ?" + (" AND caller <> ''" if caller else ""))
-            + ("" if parent is None else " AND parent = ?" + (" AND parent <> ''" if parent else ""))
-            + (f" AND ({' OR '.join(chosen)})" if chosen else "")
-            + " ORDER BY created DESC, key DESC LIMIT ?",
-            (
-                tenant,
-                tenant,
-                owner,
-                owner,
-                name,
-                name,
-                *(one for one in (caller, parent) if one is not None),
-                *status,
-                *named,
-                _ALL if limit is None else limit,
-            ),
-        )
-        return [run_row(row) for row in rows]
+    async def runs(self, *, limit: int | None = 100, **which: Unpack[RunFilter]) -> list[RunRow]:
+        where, values = conditions(which, _LANGUAGE)
+        most = _ALL if limit is None else limit
+        return [
+            run_row(row) for row in self._all(f"SELECT {RUN} FROM runs{where} {NEWEST_FIRST} LIMIT ?", (*values, most))
+        ]
 
     async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
         rows = self._all(  # the plus makes SQLite use the index on ids instead of the index on tenants
             f"SELECT {RUN} FROM runs WHERE id >= ? AND id < ? AND +tenant = ? ORDER BY id LIMIT ?",
-            (beginning, f"{beginning}\U0010ffff", tenant, ALIKE),
+            (beginning, f"{beginning}{LAST}", tenant, ALIKE),
         )
         return [run_row(row) for row in rows]
 
@@ -373,6 +359,7 @@ class SqliteStore(FileTables, JobTables, SpendingTables):
         *,
         run: str | None = None,
         tenant: str | None = None,
+        visible: Collection[str] | None = None,
         kinds: Sequence[str] = (),
         limit: int | None = None,
         offset: int = 0,
@@ -383,16 +370,17 @@ class SqliteStore(FileTables, JobTables, SpendingTables):
             "SELECT body, state, answer, decider FROM waits WHERE state = 'open'"
             + "".join(f" AND {name} = ?" for name in given)
             + (f" AND kind IN ({','.join('?' * len(kinds))})" if kinds else "")
+            + ("" if visible is None else f" AND {_AMONG.format('owner')}")
             + " ORDER BY opened, id LIMIT ? OFFSET ?",
-            (*given.values(), *kinds, _ALL if limit is None else limit, offset),
+            (*given.values(), *kinds, *_named(visible), _ALL if limit is None else limit, offset),
         )
         return [wait_row(row) for row in rows]
 
-    async def wait_ids(self, tenant: str, kinds: Sequence[str]) -> list[str]:
-        marks = ",".join("?" * len(kinds))
+    async def wait_ids(self, tenant: str, kinds: Sequence[str], visible: Collection[str] | None = None) -> list[str]:
+        only = f"kind IN ({','.join('?' * len(kinds))})" + ("" if visible is None else f" AND {_AMONG.format('owner')}")
         rows = self._all(
-            f"SELECT id FROM waits WHERE state = 'open' AND tenant = ? AND kind IN ({marks}) ORDER BY opened, id",
-            (tenant, *kinds),
+            f"SELECT id FROM waits WHERE state = 'open' AND tenant = ? AND {only} ORDER BY opened, id",
+            (tenant, *kinds, *_named(visible)),
         )
         return [row[0] for row in rows]
 
@@ -400,7 +388,7 @@ class SqliteStore(FileTables, JobTables, SpendingTables):
         rows = self._all(
             "SELECT body, state, answer, decider FROM waits WHERE id >= ? AND id < ? AND tenant = ?"
             " ORDER BY state <> 'open', id LIMIT ?",
-            (beginning, f"{beginning}\U0010ffff", tenant, ALIKE),
+            (beginning, f"{beginning}{LAST}", tenant, ALIKE),
         )
         return [wait_row(row) for row in rows]
 
@@ -569,3 +557,8 @@ class SqliteStore(FileTables, JobTables, SpendingTables):
             "SELECT kind, payload, sender, id FROM signals WHERE run = ? AND taken = 0 ORDER BY id", (self._key(run),)
         )
         return [Signal(run, row[0], msgspec.json.decode(row[1]), row[2], row[3]) for row in rows]
+
+
+def _named(names: Collection[str] | None) -> tuple[Any, ...]:
+    """The value for `_AMONG`, if there is to be one."""
+    return () if names is None else (_LANGUAGE.several(names),)

@@ -1,0 +1,104 @@
+"""Which runs a list shows: as conditions in SQL, shared by all databases, and for rows in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from cuebook.kernel.ports import RunFilter, RunMark
+from cuebook.kernel.ports.run_filter import folded
+from cuebook.kernel.run import RunRow
+from cuebook.stores.refusals import LAST
+
+
+class Language(NamedTuple):
+    """Where the databases differ."""
+
+    mark: str
+    """The placeholder of a value."""
+    among: str
+    """Whether an expression is one of several, which are one value."""
+    several: Callable[[Collection[str]], Any]
+    """That value."""
+    place: str
+    """The position of a text in another one; 0 if it is not there."""
+
+
+NEWEST_FIRST = "ORDER BY created DESC, key DESC"
+_EQUAL = ("tenant", "owner", "name")
+_FAMILY = ("caller", "parent")
+_SEARCHED = ("name", "owner", "trigger")
+_AFTER = (
+    "created <= ? AND (created < ? OR key <"
+    " coalesce((SELECT key FROM runs WHERE id = ?), (SELECT key FROM removals WHERE run = ?), 0))"
+)
+"""What follows a run that may be gone by now. Of runs that were created at the same moment, the key says which follow."""
+
+
+def conditions(which: RunFilter, language: Language) -> tuple[str, list[Any]]:
+    """The part of the statement after the table's name, and its values."""
+    mark, among, several, place = language
+    given: dict[str, Any] = {name: value for name, value in which.items() if value is not None}
+    found: list[str] = []
+    values: list[Any] = []
+
+    def add(condition: str, *more: Any) -> None:
+        found.append(condition.replace("?", mark))
+        values.extend(more)
+
+    for name in _EQUAL:
+        if name in given:
+            add(f"{name} = ?", given[name])
+    for name in _FAMILY:
+        if name in given:  # the second condition is that of the index
+            add(f"{name} = ?" + (f" AND {name} <> ''" if given[name] else ""), given[name])
+    if "visible" in given:
+        add(among.format("owner"), several(given["visible"]))
+    if "since" in given:
+        add("created >= ?", given["since"])
+    if "until" in given:
+        add("created < ?", given["until"])
+    if "trigger" in given:
+        kind = given["trigger"]
+        if kind and ":" not in kind:
+            add("(trigger = ? OR trigger >= ? AND trigger < ?)", kind, f"{kind}:", f"{kind};")
+        else:
+            add("trigger = ?", kind)
+    for word in map(folded, given.get("words", ())):
+        parts = [f"{place.format(f'lower({column})')} > 0" for column in _SEARCHED]
+        parts.append("key IN (SELECT key FROM runs WHERE id >= ? AND id < ?)")
+        add(f"({' OR '.join(parts)})", *([word] * len(_SEARCHED)), word, f"{word}{LAST}")
+    if given.get("status") or "among" in given:
+        either = []
+        if given.get("status"):
+            either.append(among.format("status"))
+            values.append(several(given["status"]))
+        if "among" in given:
+            either.append(f"key IN (SELECT key FROM runs WHERE {among.format('id')})")
+            values.append(several(given["among"]))
+        add(f"({' OR '.join(either)})")
+    if "before" in given:
+        position: RunMark = given["before"]
+        add(_AFTER, position.created, position.created, position.run, position.run)
+    return (f" WHERE {' AND '.join(found)}" if found else ""), values
+
+
+def is_listed(row: RunRow, which: RunFilter) -> bool:
+    """Whether a run is to be listed, except for the position."""
+    given: dict[str, Any] = {name: value for name, value in which.items() if value is not None}
+    if any(name in given and getattr(row, name) != given[name] for name in (*_EQUAL, *_FAMILY)):
+        return False
+    if row.owner not in given.get("visible", (row.owner,)):
+        return False
+    if not given.get("since", row.created) <= row.created or row.created >= given.get("until", math.inf):
+        return False
+    trigger = given.get("trigger", row.trigger)
+    if row.trigger != trigger and not (trigger and ":" not in trigger and row.trigger.startswith(f"{trigger}:")):
+        return False
+    searched = [folded(getattr(row, column)) for column in _SEARCHED]
+    for word in map(folded, given.get("words", ())):
+        if not row.id.startswith(word) and not any(word in text for text in searched):
+            return False
+    status, among = given.get("status"), given.get("among")
+    return (not status and among is None) or row.status in (status or ()) or row.id in (among or ())
