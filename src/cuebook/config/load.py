@@ -34,6 +34,7 @@ _BUILT_IN: dict[str, Any] = {
     "temporal.queue": "cuebook",
     "retention.status": (),
     "usage.time_zone": "UTC",
+    "access.runs": "all",
     "retention.contents": False,
     "limits.seconds": 60.0,
     "limits.max_seconds": 300.0,
@@ -161,7 +162,9 @@ _GUARDED = (
 """Settings that a project file cannot change. The file may come with a clone, so it must not weaken the user's
 protection, choose a store with its own approvals, or set prices.
 """
-_TABLES = ("budget", "limits", "retention", "serve", "worker", "temporal")
+_GUARDED_TABLES = ("access.", "limits.", "retention.", "worker.", "temporal.")
+"""Tables that a project file cannot change either."""
+_TABLES = ("access", "budget", "limits", "retention", "serve", "worker", "temporal")
 """Tables of settings."""
 _REACH = ("mcp", "tools", "search", "skills", "agents", "secrets")
 """Tables that define what playbooks may access."""
@@ -212,7 +215,7 @@ class _Layers:
         if name not in KINDS:
             raise file.unknown(name, [*KINDS, "providers", *_REACH])
         origin = file.origin(name)
-        if file.shared and (name in _GUARDED or name.startswith(("limits.", "retention.", "worker.", "temporal."))):
+        if file.shared and (name in _GUARDED or name.startswith(_GUARDED_TABLES)):
             raise BadInput(
                 f"{origin}: a project file may not set '{name}'.",
                 fix=f"Set it in your own {FILE}, in {ENVIRONMENT[name]}, or leave it out.",

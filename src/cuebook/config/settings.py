@@ -215,6 +215,12 @@ def _time_zone(value: Any) -> str:
     return name
 
 
+def _visible(value: Any) -> str:
+    if value not in ("all", "team", "owner"):
+        raise _Unfit('must be "all", "team" or "owner"')
+    return str(value)
+
+
 def _folders(value: Any) -> tuple[Path, ...]:
     given = value.split(os.pathsep) if isinstance(value, str) else value
     if not isinstance(given, list | tuple) or not all(
@@ -281,6 +287,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "retention.keep": _whole,
     "retention.contents": _switch,
     "usage.time_zone": _time_zone,
+    "access.runs": _visible,
 }
 """Every setting, with the function that checks its value."""
 

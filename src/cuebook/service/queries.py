@@ -27,6 +27,7 @@ from cuebook.kernel.ports import Fate, Gate, Removal
 from cuebook.kernel.run import RunRow, Settings, StepRow, WaitRow
 from cuebook.kernel.short_ids import is_mistyped, normal
 from cuebook.service import lasting_approvals
+from cuebook.service.access.visibility import Rule, Visibility
 from cuebook.service.admin import Today
 from cuebook.service.decisions import typed_changes
 from cuebook.service.playbook_state import States
@@ -35,7 +36,7 @@ from cuebook.service.runs.views import RunView, Sent, sent, view_of, with_result
 from cuebook.service.start import playbook_of
 from cuebook.service.stream import Stream
 from cuebook.service.worker import EVERYONE, SERVED
-from cuebook.stores.refusals import ALIKE, no_run, no_wait
+from cuebook.stores.refusals import ALIKE, no_wait
 
 if TYPE_CHECKING:
     from cuebook.kernel.fold.dry_replay import Rehearsal
@@ -52,9 +53,11 @@ SHORTEST_NAME = 5
 class Queries(States):
     """Read-only queries about runs."""
 
-    def __init__(self, engine: Engine, today: Today, tokens: Tokens) -> None:
+    def __init__(self, engine: Engine, today: Today, tokens: Tokens, visible: Rule = "all") -> None:
+        """`visible` says whose runs users see who are not admins."""
         super().__init__(engine.store, today, engine.clock)
         self._engine = engine
+        self.visibility = Visibility(engine.store, engine.codec, visible)
         self.stream = Stream(engine)
         self.tokens = tokens
 
@@ -131,14 +134,15 @@ class Queries(States):
         """Finds a run by its id or a prefix of it."""
         who.require("viewer", "view runs")
         try:
-            return _of_tenant(await self._store.run(run), who)
+            return await self.visibility.check(await self._store.run(run), who)
         except NotFound:
-            alike = await self._store.runs_called(who.tenant, run) if run else []
+            alike = await self.runs_called(run, who) if run else []
             if len(alike) == 1:
                 return alike[0]
             if alike:
                 raise _ambiguous(run, "runs", [row.id for row in alike]) from None
-            for gone in await self._store.removals(who.tenant, run) if run else ():
+            limited = self.visibility.is_limited(who)
+            for gone in await self._store.removals(who.tenant, run) if run and not limited else ():
                 raise _deleted(gone) from None
             raise
 
@@ -154,16 +158,18 @@ class Queries(States):
         """Runs, newest first; `name` is a playbook's name. Runs whose ids are in `among` are listed regardless of their
         status."""
         who.require("viewer", "view runs")
-        return await self._store.runs(tenant=who.tenant, name=name, status=status, among=among, caller="", limit=limit)
+        return await self.visibility.runs(who, name=name, status=status, among=among, caller="", limit=limit)
 
     async def all_runs(self, who: Principal = Principal()) -> list[RunRow]:
         """All runs, newest first, also those that other runs started."""
         who.require("viewer", "view runs")
-        return await self._store.runs(tenant=who.tenant, limit=None)
+        return await self.visibility.runs(who, limit=None)
 
-    async def superseded_by(self, row: RunRow) -> str:
-        """The run that continues this one with a changed text; empty if there is none."""
+    async def superseded_by(self, row: RunRow, who: Principal = Principal()) -> str:
+        """The run that continues this one with a changed text; empty if there is none, or if this user does not see it."""
         forks = await self._store.runs(tenant=row.tenant, parent=row.id, limit=None)
+        if self.visibility.is_limited(who):
+            forks = await self.visibility.visible(forks, who)
         return next((one.id for one in forks if one.playbook != row.playbook), "")
 
     async def children(self, run: str, who: Principal = Principal()) -> list[RunRow]:
@@ -174,7 +180,7 @@ class Queries(States):
     async def runs_called(self, beginning: str, who: Principal = Principal()) -> list[RunRow]:
         """Runs whose id starts with this prefix, newest first, up to a limit."""
         who.require("viewer", "view runs")
-        found = await self._store.runs_called(who.tenant, beginning)
+        found = await self.visibility.visible(await self._store.runs_called(who.tenant, beginning), who)
         return sorted(found, key=lambda row: row.created, reverse=True)
 
     async def is_interrupted(self, run: str) -> bool:
@@ -252,12 +258,12 @@ class Queries(States):
     async def inbox(self, who: Principal = Principal(), *, limit: int | None = None, offset: int = 0) -> list[WaitRow]:
         """The waits that need someone's decision, oldest first."""
         who.require("viewer", "view runs")
-        return await self._store.waits(tenant=who.tenant, kinds=FOR_PEOPLE, limit=limit, offset=offset)
+        return await self.visibility.waits(who, FOR_PEOPLE, limit=limit, offset=offset)
 
     async def inbox_ids(self, who: Principal = Principal()) -> list[str]:
         """The ids of all waits that need someone's decision."""
         who.require("viewer", "view runs")
-        return await self._store.wait_ids(who.tenant, FOR_PEOPLE)
+        return await self.visibility.wait_ids(who, FOR_PEOPLE)
 
     async def waiting(self, name: str, who: Principal = Principal()) -> WaitRow:
         """Finds a wait by its resume token, its id or a prefix of its id. Open waits take precedence over decided
@@ -270,7 +276,8 @@ class Queries(States):
         except NotFound:
             if len(wait) < SHORTEST_NAME or "." in name:
                 raise
-            named = [one for one in await self._store.waits_called(who.tenant, wait) if one.kind in FOR_PEOPLE]
+            called = await self._store.waits_called(who.tenant, wait)
+            named = [one for one in called if one.kind in FOR_PEOPLE and await self.visibility.sees_wait(one, who)]
             alike = [one for one in named if one.state == "open"] or named
             if not alike and is_mistyped(wait):
                 fix = "Copy it again; `cuebook inbox` lists the open waits."
@@ -282,7 +289,7 @@ class Queries(States):
             if len(alike) > 1:
                 raise _ambiguous(wait, "waits", [one.id for one in alike]) from None
             row = alike[0]
-        if row.tenant != who.tenant:
+        if not await self.visibility.sees_wait(row, who):
             raise no_wait(wait)
         return row
 
@@ -358,9 +365,3 @@ def _deleted(gone: Removal) -> NotFound:
     return NotFound(
         f"Run {gone.run} was deleted by {gone.by} on {when}{reason}.", fix="`cuebook runs` lists the others."
     )
-
-
-def _of_tenant(row: RunRow, who: Principal) -> RunRow:
-    if row.tenant != who.tenant:
-        raise no_run(row.id)
-    return row

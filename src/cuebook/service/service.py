@@ -57,6 +57,7 @@ from cuebook.kernel.spending import Allowance, utc_day
 from cuebook.kernel.triggers import checked_trigger
 from cuebook.kernel.votes import rule_of
 from cuebook.service import worker
+from cuebook.service.access.visibility import Rule
 from cuebook.service.admin import Today, no_policy
 from cuebook.service.decisions import (
     ABOUT,
@@ -135,6 +136,7 @@ class Service(Queries):
         rate: Rate | None = None,
         tenant_runs: int | None = None,
         host_lease: float = 600.0,
+        visible: Rule = "all",
         worktree_problem: Callable[[], Failed | None] = _no_worktrees,
         programs: Programs | None = None,
         find: Find | None = None,
@@ -145,7 +147,7 @@ class Service(Queries):
         **engine: Any,
     ) -> None:
         """`tenant_runs` is how many runs of a tenant all processes on the store may drive at the same time. `host_lease` is for
-        how many seconds a step is kept for the assistant that took it. `programs` returns the functions of the Python programs
+        how many seconds a step is kept for the assistant that took it. `visible` says whose runs users see. `programs` returns the functions of the Python programs
         that this service can drive. `find` finds the playbooks that others start as children. With a dispatcher, workers drive
         all other runs, in their own processes. `notifies` says whether anyone is to be notified of anything. What runs
         use is counted by day in this `time_zone`.
@@ -168,7 +170,7 @@ class Service(Queries):
             day=utc_day if time_zone == "UTC" else self._day,
             **engine,
         )
-        super().__init__(made, today, Tokens(key_file, signing_key))
+        super().__init__(made, today, Tokens(key_file, signing_key), visible)
         self._time_zone = time_zone
         self._limited: dict[str, tuple[float, bool]] = {}
         self._find = find or no_children
@@ -267,7 +269,7 @@ class Service(Queries):
         """Deletes runs, and erases data."""
         from cuebook.service.retention import Retention
 
-        return Retention(self._engine, self.record_act)
+        return Retention(self._engine, self.record_act, self.visibility.is_limited)
 
     @cached_property
     def admin_audit(self) -> AdminAudit:
@@ -280,6 +282,7 @@ class Service(Queries):
         """Writes runs to a file for another installation, with the runs that they need; returns all of them."""
         from cuebook.service.exchange import export_runs
 
+        runs = [(await self.get(run, who)).id for run in runs]
         return await export_runs(self._store, runs, path, who)
 
     async def import_runs(self, path: Path, who: Principal, see: Callable[[Copied], None]) -> list[Copied]:
@@ -478,7 +481,7 @@ class Service(Queries):
             try:
                 await self._engine.supersede(row, found.point, changed, edit, playbook.text)
             except RunExists:  # someone else was faster
-                await self._check_not_superseded(parent)
+                await self._check_not_superseded(parent, who)
                 raise
         await self._dispatch(row)
         return row
@@ -492,7 +495,7 @@ class Service(Queries):
         old = await self.playbook_of(row)
         if old is None:
             raise Refused(f"Run {row.id} belongs to a Python program, which is edited as such.")
-        await self._check_not_superseded(row)
+        await self._check_not_superseded(row, who)
         if row.status == "completed":
             raise Refused(f"Run {row.id} is completed: there is nothing to continue.", fix="Start a new run.")
         if await self._store.alive(row.id):
@@ -759,14 +762,15 @@ class Service(Queries):
         row = await self.get(run, who)
         check_not_child(row, "retried")
         check_not_purged(row, "retried")
-        await self._check_not_superseded(row)
+        await self._check_not_superseded(row, who)
         await self._signal(Signal(row.id, "retry", {"whole_step": whole_step}, who.name))
         return row
 
-    async def _check_not_superseded(self, row: RunRow) -> None:
-        later = await self.superseded_by(row)
-        if later:
-            raise Refused(f"Run {row.id} is continued by run {later}, with a changed text.", fix=self._next(row, later))
+    async def _check_not_superseded(self, row: RunRow, who: Principal) -> None:
+        if await self.superseded_by(row):
+            later = await self.superseded_by(row, who)
+            named, fix = (f"run {later}", self._next(row, later)) if later else ("another run", "Ask its owner.")
+            raise Refused(f"Run {row.id} is continued by {named}, with a changed text.", fix=fix)
 
     async def send(self, run: str, channel: str, value: Any, who: Principal = Principal()) -> RunRow:
         """Sends a message to a run, which may be waiting for it now or wait for it later."""
@@ -919,7 +923,7 @@ class Service(Queries):
         if token is not None and not self.tokens.fits(token, wait):
             raise Refused("This token is for another wait.")
         row = await self._store.wait(wait)
-        if token is None and row.tenant != who.tenant:
+        if token is None and not await self.visibility.sees_wait(row, who):
             raise no_wait(wait)
         return row
 

@@ -219,6 +219,7 @@ class Wiring:
             time_zone=self.config.get("usage.time_zone"),
             tenant_runs=self.config.get("limits.tenant_runs"),
             host_lease=self.config.get("host.lease"),
+            visible=self.config.get("access.runs"),
             worktree_problem=lambda: self.factory.workspace.problem or self.factory.worktrees.problem(),
             programs=programs,
             find=self.find_playbook,

@@ -73,14 +73,26 @@ class Triggers:
 
     async def get(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
         who.require("viewer", f"view {kind.KIND}s")
-        return kind.of(await self._job(kind, name, who.tenant))
+        return (await self._shown([kind.of(await self._job(kind, name, who.tenant))], who))[0]
 
     async def page(
         self, kind: type[T], who: Principal = Principal(), after: str = "", limit: int | None = None
     ) -> list[T]:
         """The triggers of a kind by name; `after` is the last name of the page before."""
         who.require("viewer", f"view {kind.KIND}s")
-        return [kind.of(job) for job in await self._store.jobs(kind.KIND, who.tenant, after, limit)]
+        return await self._shown(
+            [kind.of(job) for job in await self._store.jobs(kind.KIND, who.tenant, after, limit)], who
+        )
+
+    async def _shown(self, triggers: list[T], who: Principal) -> list[T]:
+        """The triggers without the firings of those whose runs this user does not see."""
+        owners = await self._service.visibility.owners(who)
+        return [
+            one
+            if owners is None or one.owner in owners
+            else msgspec.structs.replace(one, run="", requested=(), queued=None, history=())
+            for one in triggers
+        ]
 
     async def every(self, kind: type[T]) -> list[T]:
         """The triggers of a kind of all tenants."""

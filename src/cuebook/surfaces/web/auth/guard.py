@@ -17,7 +17,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cuebook.kernel.errors import CuebookError
+from cuebook.gate.roles import NotAllowed
+from cuebook.kernel.errors import CuebookError, NotFound
 from cuebook.service.service import Principal
 from cuebook.surfaces.web import node_socket, problems
 from cuebook.surfaces.web.live.sse import EventStream
@@ -211,7 +212,19 @@ class EndpointGuard:
         now, needs = await self._known(request), self._endpoint.needs
         if now is None or (now.name, now.tenant) != (who.name, who.tenant):
             return False
+        if "/runs/{id}" in self._endpoint.path and not await self._sees(request.path_params["id"], now):
+            return False
         return needs == "anyone" or needs == "trigger" or now.may(needs)
+
+    async def _sees(self, run: str, who: Principal) -> bool:
+        """Whether the user still sees a run: they may have left a team."""
+        service = self._site.service
+        if not service.visibility.is_limited(who):
+            return True
+        with suppress(NotFound, NotAllowed):
+            await service.get(run, who)
+            return True
+        return False
 
     async def _known(self, request: Request) -> Principal | None:
         match self._endpoint.needs:

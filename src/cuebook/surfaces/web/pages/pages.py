@@ -220,7 +220,7 @@ async def run(request: Request, site: Site, who: Principal) -> Response:
         models=models,
         elsewhere="" if seen.run.ended else await site.worker.other_workspace(row.id),
         children=await site.service.children(row.id, who),
-        later=await site.service.superseded_by(row),
+        later=await site.service.superseded_by(row, who),
         editable=not row.caller and row.dialect != PYTHON,
         text=await site.service.playbook_text(row),
     )

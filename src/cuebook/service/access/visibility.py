@@ -1,0 +1,162 @@
+"""Who sees which runs: everyone's, those of one's teams, or one's own, as `[access] runs` says.
+
+A run that someone does not see is not found, so that its id reveals nothing. Admins see all runs of their tenant. Whoever an
+approval or a question names sees the run from then on, with its children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from typing import Any, Literal, get_args
+
+from cuebook.gate.roles import Principal
+from cuebook.kernel.errors import NotFound
+from cuebook.kernel.events import FOR_PEOPLE, WaitOpened
+from cuebook.kernel.journal import PURGED, Codec
+from cuebook.kernel.ports import Store
+from cuebook.kernel.run import RunRow, WaitRow
+from cuebook.kernel.votes import is_listed, rule_of
+from cuebook.stores.refusals import no_run
+
+Rule = Literal["all", "team", "owner"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+
+
+class Visibility:
+    """Applies the rule to the runs and waits of a store."""
+
+    def __init__(self, store: Store, codec: Codec, rule: Rule = "all") -> None:
+        self._store = store
+        self._codec = codec
+        self.rule = rule
+
+    def is_limited(self, who: Principal) -> bool:
+        """Whether there may be runs that this user does not see."""
+        return self.rule != "all" and not who.may("admin")
+
+    async def owners(self, who: Principal) -> frozenset[str] | None:
+        """The users whose runs this user sees; None means everyone's."""
+        if not self.is_limited(who):
+            return None
+        if self.rule == "owner":
+            return frozenset((who.name,))
+        teams = {
+            name: set(body.get("teams", ())) for name, body in (await self._store.kept(who.tenant, "user")).items()
+        }
+        own = teams.get(who.name, set())
+        return frozenset((who.name, *(name for name, theirs in teams.items() if own & theirs)))
+
+    # --- runs ---
+
+    async def sees(self, row: RunRow, who: Principal) -> bool:
+        if row.tenant != who.tenant:
+            return False
+        owners = await self.owners(who)
+        return owners is None or row.owner in owners or await self._is_asked_by(row, who)
+
+    async def check(self, row: RunRow, who: Principal) -> RunRow:
+        """The run. Raises `NotFound` if this user does not see it."""
+        if not await self.sees(row, who):
+            raise no_run(row.id)
+        return row
+
+    async def visible(self, rows: Iterable[RunRow], who: Principal) -> list[RunRow]:
+        """The runs among these that this user sees."""
+        rows = list(rows)
+        return [row for row in rows if await self.sees(row, who)] if self.is_limited(who) else rows
+
+    async def runs(
+        self,
+        who: Principal,
+        *,
+        name: str | None = None,
+        status: Sequence[str] = (),
+        among: Collection[str] | None = None,
+        caller: str | None = None,
+        limit: int | None = 100,
+    ) -> list[RunRow]:
+        """The runs that this user sees, newest first, with the criteria of the store's `runs`."""
+        asked: dict[str, Any] = {"tenant": who.tenant, "name": name, "status": status, "among": among, "caller": caller}
+        owners = await self.owners(who)
+        if owners is None:
+            return await self._store.runs(**asked, limit=limit)
+        found: dict[str, RunRow] = {}
+        for owner in owners:
+            found |= {row.id: row for row in await self._store.runs(**asked, owner=owner, limit=limit)}
+        for run in {wait.run for wait in await self._named(who)} - found.keys():
+            row = await self._row(run)
+            if (
+                row is not None
+                and name in (None, row.name)
+                and caller in (None, row.caller)
+                and ((not status and among is None) or row.status in status or run in (among or ()))
+            ):
+                found[run] = row
+        return sorted(found.values(), key=lambda row: row.created, reverse=True)[:limit]
+
+    # --- waits ---
+
+    async def sees_wait(self, wait: WaitRow, who: Principal) -> bool:
+        if wait.tenant != who.tenant:
+            return False
+        owners = await self.owners(who)
+        return owners is None or wait.owner in owners or names(wait, who) or await self._is_asked(wait.run, who)
+
+    async def waits(
+        self, who: Principal, kinds: Sequence[str], *, limit: int | None = None, offset: int = 0
+    ) -> list[WaitRow]:
+        """The open waits of these kinds that this user sees, oldest first."""
+        owners = await self.owners(who)
+        if owners is None:
+            return await self._store.waits(tenant=who.tenant, kinds=kinds, limit=limit, offset=offset)
+        found = await self._store.waits(tenant=who.tenant, kinds=kinds)
+        named = {wait.run for wait in found if names(wait, who)}
+        seen = [wait for wait in found if wait.owner in owners or wait.run in named]
+        return seen[offset:][:limit]
+
+    async def wait_ids(self, who: Principal, kinds: Sequence[str]) -> list[str]:
+        if not self.is_limited(who):
+            return await self._store.wait_ids(who.tenant, kinds)
+        return [wait.id for wait in await self.waits(who, kinds)]
+
+    # --- inside ---
+
+    async def _named(self, who: Principal) -> list[WaitRow]:
+        """The open waits that name this user."""
+        return [wait for wait in await self._store.waits(tenant=who.tenant, kinds=FOR_PEOPLE) if names(wait, who)]
+
+    async def _is_asked_by(self, row: RunRow, who: Principal) -> bool:
+        """Whether this run, or the outermost one that started it, has asked this user something."""
+        while row.caller:
+            outer = await self._row(row.caller)
+            if outer is None:
+                return False
+            row = outer
+        return await self._is_asked(row.id, who)
+
+    async def _is_asked(self, run: str, who: Principal) -> bool:
+        return any([is_named(opened.details, who) async for opened in self._opened(run)])
+
+    async def _opened(self, run: str) -> AsyncIterator[WaitOpened]:
+        """What a run has asked so far, answered or not: people still see what they have decided."""
+        async for record in self._store.records(run, kinds=(WaitOpened.__name__,)):
+            if not record.body.startswith(PURGED):
+                event = self._codec.entry(record).event
+                if isinstance(event, WaitOpened):
+                    yield event
+
+    async def _row(self, run: str) -> RunRow | None:
+        try:
+            return await self._store.run(run)
+        except NotFound:
+            return None
+
+
+def names(wait: WaitRow, who: Principal) -> bool:
+    """Whether a wait says that this user decides on it or answers it, by name or by a role."""
+    return is_named(wait.details, who)
+
+
+def is_named(details: dict[str, Any], who: Principal) -> bool:
+    by = (*rule_of(details).by, *details.get("by", ()))
+    return bool(by) and is_listed(by, who.name, who.roles)

@@ -1,0 +1,30 @@
+"""The guide to identity: its commands work in the order in which they are printed, and its settings are settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cuebook.config import load
+from tests.support.command_line import CommandLine
+from tests.support.documentation import DOCS, Block, blocks
+
+GUIDE = blocks(DOCS / "guides" / "identity.md")
+
+
+def test_every_command_works_as_it_is_printed(cli: CommandLine) -> None:
+    commands = [command for block in GUIDE for command in block.commands]
+    assert len(commands) > 5
+    for command in commands:
+        ran = cli.call(*command.partition(" #")[0].split()[1:])
+        assert ran.code == 0, f"{command}\n{ran.err}"
+    ann, bob = cli.call("users", "list", "--json").object
+    assert (ann["teams"], bob["teams"]) == (["sales"], ["sales"])
+
+
+@pytest.mark.parametrize("block", [one for one in GUIDE if one.language == "toml"], ids=lambda one: str(one.line))
+def test_the_settings_are_settings(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "cuebook").mkdir()
+    (tmp_path / "cuebook" / "cuebook.toml").write_text(block.text)
+    load(environ={"XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)}, folder=tmp_path)

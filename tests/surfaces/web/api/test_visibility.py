@@ -1,0 +1,112 @@
+"""Runs that a user does not see are not there: on no page, in no answer of REST and for no assistant."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from cuebook.performers.models.scripted import ScriptedModel
+from cuebook.service import admin
+from cuebook.surfaces.web.app import ENDPOINTS
+from tests.support.runtime import GATED
+from tests.surfaces.mcp.clients import over_http
+from tests.surfaces.web.served_app import ServedApp
+
+BODIES: dict[str, dict[str, Any]] = {
+    "/api/runs/{id}/restart": {"step": "list"},
+    "/api/runs/{id}/fork": {"step": "list"},
+    "/api/runs/{id}/edit": {"text": GATED},
+    "/api/waits/{id}/answer": {"value": "x"},
+    "/api/waits/{id}/decide": {"decision": "approve"},
+}
+
+
+def limited(rule: str) -> dict[str, Any]:
+    return {"access.runs": rule}
+
+
+def bearing(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+
+
+async def test_a_run_of_someone_else_is_nowhere(web: ServedApp) -> None:
+    web.book("gated.yml", GATED)
+    await web.model(ScriptedModel([])).serve(port=0, **limited("owner"))
+    _, ann = await web.service.add_user("ann", ["runner", "approver"])
+    _, bob = await web.service.add_user("bob", ["runner", "approver"])
+    begun = await web.guest.post("/api/runs", json={"playbook": "gated"}, headers=bearing(ann))
+    assert begun.status_code == 201, begun.text
+    run = begun.json()["run"]
+    wait = (await web.waiting(run))["wait"]
+    asked = 0
+    for one in ENDPOINTS:
+        name = run if "/runs/{id}" in one.path else wait if "/waits/{id}" in one.path else ""
+        if not name or one.needs == "admin":
+            continue
+        path = one.path.replace("{id}", name).replace("{other}", run).replace("{record}", "1")
+        path = path.replace("{digest}", "0" * 64)
+        body = BODIES.get(one.path, {}) if one.method != "GET" else None
+        answer = await web.guest.request(one.method, path, headers=bearing(bob), json=body)
+        assert answer.status_code == 404, (one.method, path, answer.text)
+        asked += 1
+    assert asked >= 20
+    for path in ("/", "/runs", "/inbox", "/playbooks/gated", "/api/runs", "/api/inbox", "/api/runs?playbook=gated"):
+        for token, there in ((bob, False), (ann, True)):
+            text = (await web.guest.get(path, headers={**bearing(token), "Accept": "text/html"})).text
+            assert (run in text or wait in text) is there, path
+    assert (await web.guest.get(f"/api/runs?run={run}", headers=bearing(bob))).status_code == 404
+    status = await web.guest.post("/playbooks/runtime", json={"action": "status", "runId": run}, headers=bearing(bob))
+    assert "There is no run" in status.text
+
+    address = str(web.guest.base_url).rstrip("/") + "/mcp"
+    async with over_http(address, bob) as visit:
+        assert (await visit.call("list_playbook_executions"))["executions"] == []
+        for tool in ("get_playbook_execution", "cancel_playbook_execution", "resume_playbook_execution"):
+            found = await visit.raw(tool, execution_id=run)
+            assert found.is_error, tool
+            assert "There is no run" in str(found.content), tool
+
+
+async def test_a_person_named_in_an_approval_sees_its_run_and_decides(web: ServedApp) -> None:
+    web.book("gated.yml", GATED.replace("approval: required", "approval: {text: Really?, by: [bob]}"))
+    await web.model(ScriptedModel([])).serve(port=0, **limited("owner"))
+    _, ann = await web.service.add_user("ann", ["runner"])
+    _, bob = await web.service.add_user("bob", ["approver"])
+    begun = await web.guest.post("/api/runs", json={"playbook": "gated"}, headers=bearing(ann))
+    assert begun.status_code == 201, begun.text
+    run = begun.json()["run"]
+    wait = (await web.waiting(run))["wait"]
+    html = {**bearing(bob), "Accept": "text/html"}
+    assert wait in (await web.guest.get("/inbox", headers=html)).text
+    assert (await web.guest.get(f"/runs/{run}", headers=html)).status_code == 200
+    done = await web.guest.post(f"/api/waits/{wait}/decide", json={"decision": "approve"}, headers=bearing(bob))
+    assert done.status_code == 200, done.text
+    await web.until(run, "completed")
+    assert (await web.guest.get(f"/runs/{run}", headers=html)).status_code == 200, "the outcome of the decision"
+
+
+async def test_an_open_stream_ends_when_its_reader_leaves_the_team(
+    web: ServedApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "RIGHTS_EVERY", 0.05)
+    web.book("gated.yml", GATED)
+    await web.model(ScriptedModel([])).serve(port=0, **limited("team"))
+    _, ann = await web.service.add_user("ann", ["runner"])
+    _, bob = await web.service.add_user("bob", ["viewer"])
+    for name in ("ann", "bob"):
+        await web.service.join(name, ["sales"])
+    begun = await web.guest.post("/api/runs", json={"playbook": "gated"}, headers=bearing(ann))
+    assert begun.status_code == 201, begun.text
+    run = begun.json()["run"]
+    await web.waiting(run)
+    headers = {**bearing(bob), "Accept": "text/event-stream"}
+    async with asyncio.timeout(30), web.guest.stream("GET", f"/api/runs/{run}/stream", headers=headers) as theirs:
+        assert theirs.status_code == 200
+        lines = theirs.aiter_lines()
+        await anext(lines)
+        await web.service.leave("bob", ["sales"])
+        async for _ in lines:
+            pass
+    assert (await web.guest.get(f"/api/runs/{run}", headers=bearing(bob))).status_code == 404
