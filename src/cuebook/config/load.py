@@ -162,9 +162,9 @@ _GUARDED = (
 """Settings that a project file cannot change. The file may come with a clone, so it must not weaken the user's
 protection, choose a store with its own approvals, or set prices.
 """
-_GUARDED_TABLES = ("access.", "limits.", "retention.", "worker.", "temporal.")
+_GUARDED_TABLES = ("access.", "evidence.", "limits.", "retention.", "worker.", "temporal.")
 """Tables that a project file cannot change either."""
-_TABLES = ("access", "budget", "limits", "retention", "serve", "worker", "temporal")
+_TABLES = ("access", "budget", "evidence", "limits", "retention", "serve", "worker", "temporal")
 """Tables of settings."""
 _REACH = ("mcp", "tools", "search", "skills", "agents", "secrets")
 """Tables that define what playbooks may access."""

@@ -242,6 +242,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "store": _store,
     "store_password": _handle,
     "signing_key": _handle,
+    "evidence.key": _handle,
     "synchronous": _synchronous,
     "max_tokens": _whole,
     "temperature": _temperature,

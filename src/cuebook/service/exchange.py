@@ -1,7 +1,7 @@
 """Runs as one file that another installation can import, verify and replay: with their parents, children, texts and files.
 
 Each line of the file is a JSON object: the first says what follows, then come runs and the pieces of files, and the last has the
-SHA-256 of everything before it. Secrets are not in it, because they are never in a journal.
+SHA-256 of everything before it; a signature may follow. Secrets are not in it, because they are never in a journal.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from cuebook import __version__
 from cuebook.gate.roles import Principal
 from cuebook.kernel.errors import BadInput, Refused
 from cuebook.kernel.fold.verify import texts_behind
+from cuebook.kernel.journal import Verdict
 from cuebook.kernel.ports import RunCopy, Store
 from cuebook.kernel.run import RunRow
+from cuebook.service.audit.signature import SignedFile, Signer, unsigned
 from cuebook.service.transfer import Copied, copy_runs, full_check
 from cuebook.stores.sqlite import SqliteStore
 
@@ -56,8 +58,12 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Line).decode
 
 
-async def export_runs(store: Store, runs: Sequence[str], path: Path, who: Principal) -> list[str]:
-    """Writes runs to a new file, with the runs that they need; returns all of them, in order. Each is verified before."""
+async def export_runs(
+    store: Store, runs: Sequence[str], path: Path, who: Principal, signer: Signer | None = None
+) -> list[str]:
+    """Writes runs to a new file, with the runs that they need, and signs it; returns all of them, in order. Each is verified
+    before.
+    """
     who.require("viewer", "view runs")
     rows = await _with_needed(store, runs)
     check = full_check(store)
@@ -67,7 +73,8 @@ async def export_runs(store: Store, runs: Sequence[str], path: Path, who: Princi
         verdict = await check(row.id)
         if verdict.broken_at is not None:
             raise Refused(f"Run {row.id} is broken at record {verdict.broken_at}: {verdict.problem}.")
-    with _new_file(path) as file:
+    with _new_file(path) as opened:
+        file = SignedFile(opened, signer)
         out = _Writer(file)
         out.put(Head(FORMAT, tuple(runs), time.time(), __version__))
         files: dict[tuple[str, str], None] = {}
@@ -82,6 +89,7 @@ async def export_runs(store: Store, runs: Sequence[str], path: Path, who: Princi
             async for line in _file_lines(store, tenant, digest):
                 out.put(line)
         out.put(Line(sha256=out.digest))
+        file.sign(who, time.time())
     return [row.id for row in rows]
 
 
@@ -93,6 +101,30 @@ async def import_runs(path: Path, target: Store, who: Principal, see: Callable[[
     _check(path)
     async with _staged(path) as staged:
         return await copy_runs(staged, target, see, full_check(staged))
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A run in a file, and whether it verifies."""
+
+    run: str
+    name: str
+    owner: str
+    status: str
+    verdict: Verdict
+
+
+async def read_runs(path: Path) -> list[Found]:
+    """Verifies the runs of a file. Raises `BadInput` if it was changed."""
+    _check(path)
+    async with _staged(path) as staged:
+        check = full_check(staged)
+        rows = sorted(await staged.runs(limit=None), key=lambda row: row.created)
+        return [Found(row.id, row.name, row.owner, row.status, await check(row.id)) for row in rows]
+
+
+def is_exchange(line: bytes) -> bool:
+    """Whether a file with this first line has runs for another installation."""
+    return line.startswith(b'{"format":"%b"' % FORMAT.encode())
 
 
 async def _with_needed(store: Store, runs: Sequence[str]) -> list[RunRow]:
@@ -125,7 +157,7 @@ async def _file_lines(store: Store, tenant: str, digest: str) -> AsyncIterator[L
 
 
 class _Writer:
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: SignedFile) -> None:
         self._file = file
         self._hash = sha256()
 
@@ -143,7 +175,7 @@ class _Writer:
 
 
 def _check(path: Path) -> None:
-    """Raises `BadInput` unless the file is complete and unchanged."""
+    """Raises `BadInput` unless the file is complete and unchanged. A signature is left out, not checked."""
     changed = BadInput(f"{path} was changed or cut off; nothing was imported.", fix="Get the file again.")
     found, last = sha256(), b""
     for number, line in enumerate(_lines(path)):
@@ -173,7 +205,7 @@ def _head(path: Path, line: bytes) -> None:
 def _lines(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
-            yield from file
+            yield from unsigned(file)
     except OSError as error:
         raise BadInput(f"Cannot read {path}: {error.strerror}.", fix="Check the path.") from None
 

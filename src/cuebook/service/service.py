@@ -96,6 +96,7 @@ from cuebook.stores.refusals import no_wait
 if TYPE_CHECKING:
     from cuebook.performers.nodes.hub import Hub
     from cuebook.service.audit.admin_audit import AdminAudit
+    from cuebook.service.audit.signature import Signer
     from cuebook.service.budgets.administration import BudgetAdministration
     from cuebook.service.budgets.calendar import Calendar
     from cuebook.service.dispatch.dispatcher import Dispatcher
@@ -278,12 +279,14 @@ class Service(Queries):
 
         return AdminAudit(self._store)
 
-    async def export_runs(self, runs: Sequence[str], path: Path, who: Principal = Principal()) -> list[str]:
+    async def export_runs(
+        self, runs: Sequence[str], path: Path, who: Principal = Principal(), signer: Signer | None = None
+    ) -> list[str]:
         """Writes runs to a file for another installation, with the runs that they need; returns all of them."""
         from cuebook.service.exchange import export_runs
 
         runs = [(await self.get(run, who)).id for run in runs]
-        return await export_runs(self._store, runs, path, who)
+        return await export_runs(self._store, runs, path, who, signer)
 
     async def import_runs(self, path: Path, who: Principal, see: Callable[[Copied], None]) -> list[Copied]:
         """Adds the runs of an exported file."""

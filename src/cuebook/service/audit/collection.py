@@ -5,7 +5,7 @@ It is written and read line by line, so it may be larger than the memory. Each l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import IO, Any
 
@@ -15,14 +15,15 @@ from cuebook.gate.roles import Principal
 from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.ports.admin_acts import ActRecord, ChainCheck
 from cuebook.service.audit.export import Audited, Export, audited
+from cuebook.service.audit.signature import SignedFile, is_signature, key_of, unsigned
 from cuebook.service.service import Service
 
 FORMAT = "cuebook-audit-1"
 HOW = (
     "Each line is a JSON object. The run of a line `run` is in the format cuebook-run-1, which says how to verify it. For"
     " each line `act`, in order, chain = SHA-256(previous chain + newline + body), in hexadecimal; the first one continues"
-    " `acts_after`. The last line has the SHA-256 of all lines before it. Compare the last chain with a copy that was kept"
-    " elsewhere."
+    " `acts_after`. The line `end` has the SHA-256 of all lines before it. Compare the last chain with a copy that was kept"
+    " elsewhere. A line after `end` is a signature of all bytes before it."
 )
 
 
@@ -35,10 +36,12 @@ class Written(msgspec.Struct):
     """The chain value of the last act; empty if there is none."""
     broken: list[str] = []
     """What does not verify, in words."""
+    key: str = ""
+    """The id of the key that signed it; of a file that was read, the one that it names."""
 
 
 class _Lines:
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: SignedFile) -> None:
         self._file = file
         self._digest = sha256()
 
@@ -53,9 +56,9 @@ class _Lines:
 
 
 async def write_collection(
-    service: Service, file: IO[bytes], who: Principal, *, since: float = 0.0, runs: bool = True
+    service: Service, file: SignedFile, who: Principal, *, since: float = 0.0, runs: bool = True
 ) -> Written:
-    """Writes the runs that were created since a moment, and the administrative acts since then."""
+    """Writes the runs that were created since a moment, and the administrative acts since then, and signs them."""
     written, lines = Written(), _Lines(file)
     first = await service.admin_audit.acts(who, since=since, limit=1)
     previous = await service.admin_audit.before(first[0].seq, who) if first else ""
@@ -74,6 +77,7 @@ async def write_collection(
             lines.add({"act": one})
             written.acts, written.head = written.acts + 1, one.chain
     lines.add({"end": {"runs": written.runs, "acts": written.acts, "sha256": lines.digest}})
+    written.key = file.sign(who, service.clock())
     return written
 
 
@@ -101,7 +105,7 @@ def is_collection(file: IO[bytes]) -> bool:
 def read_collection(file: IO[bytes], name: str, see: Callable[[Audited], None]) -> Written:
     """Verifies everything in a file. `see` is called with each run."""
     read, digest, end = Written(), sha256(), None
-    lines: Iterator[bytes] = iter(file)
+    lines: Iterator[bytes] = unsigned(_noting(file, read))
     first = next(lines, b"")
     head = _decoded(first, dict[str, Any], name, 1)
     digest.update(first)
@@ -133,6 +137,12 @@ def read_collection(file: IO[bytes], name: str, see: Callable[[Audited], None]) 
     elif end != {"runs": read.runs, "acts": read.acts, "sha256": digest.hexdigest()}:
         read.broken.append("the lines do not match the last one: some were changed, added or removed")
     return read
+
+
+def _noting(lines: Iterable[bytes], read: Written) -> Iterator[bytes]:
+    for line in lines:
+        read.key = key_of(line) if is_signature(line) else ""
+        yield line
 
 
 def _decoded(text: bytes, kind: type[Any], name: str, number: int) -> Any:

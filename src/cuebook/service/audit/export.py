@@ -14,6 +14,7 @@ from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.fold.verify import belongs, texts_behind, unchanged, worse
 from cuebook.kernel.journal import PURGED, Codec, Place, Record, Verdict, verify
 from cuebook.service.audit.evidence import Evidence, evidence_of
+from cuebook.service.audit.signature import SignedFile, unsigned
 
 FORMAT = "cuebook-run-1"
 
@@ -71,6 +72,32 @@ def export_of(name: str, owner: str, records: Iterable[Record], load: Callable[[
     return Export(FORMAT, run, name, owner, head, HOW, {digest_of(playbook): playbook}, texts, lines)
 
 
+def write_export(file: SignedFile, export: Export) -> None:
+    """Writes a run as one JSON object, with each text and each record on a line of its own."""
+    encode = msgspec.json.encode
+
+    def put(text: bytes) -> None:
+        file.write(text + b"\n")
+
+    put(b"{")
+    for name in ("format", "run", "name", "owner", "head", "how"):
+        put(b' "%b": %b,' % (name.encode(), encode(getattr(export, name))))
+    for name, texts in (("playbooks", export.playbooks), ("texts", export.texts)):
+        put(b' "%b": {' % name.encode())
+        for one in _listed([b"  %b: %b" % (encode(digest), encode(text)) for digest, text in texts.items()]):
+            put(one)
+        put(b" },")
+    put(b' "records": [')
+    for one in _listed([b"  " + encode(line) for line in export.records]):
+        put(one)
+    put(b" ]")
+    put(b"}")
+
+
+def _listed(items: list[bytes]) -> list[bytes]:
+    return [*(one + b"," for one in items[:-1]), *items[-1:]]
+
+
 def _line(record: Record) -> Line:
     head, chain = record.head.decode(), record.chain.hex()
     if record.body.startswith(PURGED):
@@ -82,7 +109,9 @@ def _line(record: Record) -> Line:
 
 
 def read_export(text: bytes, name: str) -> Export:
+    """Reads a file. A signature at its end is left out, not checked."""
     try:
+        text = b"".join(unsigned(text.splitlines(keepends=True)))
         export = msgspec.json.decode(text, type=Export)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(

@@ -41,6 +41,7 @@ COMMANDS = {
     "files": ("commands.files", "List the files that a run's steps have produced, or write one out."),
     "diff": ("commands.diff", "Compare two runs, step by step."),
     "audit": ("commands.audit", "Show what a run did and who allowed it, and check its journal."),
+    "evidence": ("commands.evidence", "Sign exports with a key, and verify signed files."),
     "replay": ("commands.show", "Replay a run from its journal without performing anything."),
     "serve": ("commands.serve", "Serve the web app and its API."),
     "worker": ("commands.worker", "Drive the runs of a store that several machines share."),
@@ -73,7 +74,7 @@ COMMANDS = {
 GROUPS = {
     "Write": (("new", "validate", "explain"), ("convert", "graph", "test")),
     "Run": (("run", "resume"), ("answer", "cancel", "decide", "restart", "retry", "runtime")),
-    "Inspect": (("runs", "show"), ("audit", "diff", "events", "files", "inbox", "replay")),
+    "Inspect": (("runs", "show"), ("audit", "diff", "events", "evidence", "files", "inbox", "replay")),
     "Operate": (("serve",), ("mcp", "node", "nodes", "policy", "secrets", "state", "users", "worker")),
     "Keep": ((), ("backup", "delete", "erase", "export", "import", "prune", "restore", "store")),
     "Set up": (("models",), ("completion", "doctor", "keys")),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -17,12 +16,15 @@ from cuebook.kernel.ports.admin_acts import ActRecord
 from cuebook.service.audit.admin_audit import act_object
 from cuebook.service.audit.collection import Written, read_collection, write_collection
 from cuebook.service.audit.export import Audited
+from cuebook.service.audit.signature import SignedFile
 from cuebook.service.service import Service
 from cuebook.surfaces import display
 from cuebook.surfaces.cli import session
-from cuebook.surfaces.cli.options import Given
+from cuebook.surfaces.cli.commands.evidence import signature_words, unchecked_words
+from cuebook.surfaces.cli.options import Given, configuration
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.output import complain, say
+from cuebook.wiring.evidence import signer_of
 
 _SHOWN = 100
 """Acts that are listed; --json and --export have all of them."""
@@ -82,17 +84,18 @@ def admin_audit(given: Given) -> int:
 
 def export_collection(given: Given) -> int:
     """Writes the audit of many runs, and of administrative acts, to a file."""
-    path = given["export"]
+    path, signer = given["export"], signer_of(configuration(given))
 
     async def write(service: Service) -> int:
         who, since = await session.acting(service, given), since_of(given, service.clock())
         with _created(path) as file:
-            written = await write_collection(service, file, who, since=since, runs=not given["admin"])
+            signed = SignedFile(file, signer)
+            written = await write_collection(service, signed, who, since=since, runs=not given["admin"])
         if given["as_json"]:
             sys.stdout.write(views.json_line({"file": path, **msgspec.to_builtins(written)}))
         else:
             say(f"{_counts(written)} in {path}{_head(written)}")
-            say(f"`cuebook audit --file {shlex.quote(path)}` verifies it on any machine.")
+            say(signature_words(path, written.key))
         return _complain(written)
 
     return session.look(given, write)
@@ -116,6 +119,8 @@ def show_collection(given: Given, file: IO[bytes]) -> int:
         sys.stdout.write(views.json_line({**msgspec.to_builtins(read), "runs": runs}))
     else:
         say(f"{_counts(read)}{'' if read.broken else ', unbroken'}{_head(read)}")
+        if read.key:
+            say(unchecked_words(given["file"], read.key))
     return _complain(read)
 
 

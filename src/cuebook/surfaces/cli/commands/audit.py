@@ -17,16 +17,19 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.journal import Verdict
 from cuebook.kernel.run import Totals
 from cuebook.service.audit.evidence import Act, Decision, Evidence, Named, StepEvidence
-from cuebook.service.audit.export import Audited, Export, audited, read_export
+from cuebook.service.audit.export import Audited, Export, audited, read_export, write_export
+from cuebook.service.audit.signature import SignedFile, is_signature, key_of
 from cuebook.service.runs import objects as run_objects
-from cuebook.service.service import Service
+from cuebook.service.service import Principal, Service
 from cuebook.surfaces import display
 from cuebook.surfaces.cli import completion, options, session
+from cuebook.surfaces.cli.commands.evidence import signature_words, unchecked_words
 from cuebook.surfaces.cli.commands.resume import RUN
-from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.options import Given, command, configuration
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.output import complain, say
 from cuebook.surfaces.cli.terminal.progress import MARKS
+from cuebook.wiring.evidence import signer_of
 
 _DIGEST = 12
 """Number of digest characters to show; --json prints the whole digest."""
@@ -59,7 +62,8 @@ def audit_command(given: Given) -> int:
     journal. It also checks the stored texts that the journal refers to, including those sent to a model: a changed text
     breaks the journal, and missing texts are listed.
 
-    --export writes everything to one file, which `cuebook audit --file FILE` verifies on any machine. --verify only checks
+    --export writes everything to one file, which `cuebook audit --file FILE` verifies on any machine. With `key` in [evidence],
+    it is signed, and `cuebook evidence verify FILE --key PUBLIC_KEY` proves with which key. --verify only checks
     the journal, and that the run's status, steps and waits match it. Exit code 1 means that the journal is broken.
 
     --admin lists what was done to the installation rather than by a run: sign-ins and refused ones, changes of users,
@@ -93,7 +97,7 @@ def audit_command(given: Given) -> int:
         who = await session.acting(service, given)
         if not given["export"]:
             return _shown(given, await service.audit(given["run"], who))
-        return _written(given, await service.export(given["run"], who))
+        return _written(given, await service.export(given["run"], who), who, service.clock())
 
     async def work() -> int:
         async with session.opened(session.wiring_of(given)) as service:
@@ -144,26 +148,33 @@ def _of_file(given: Given) -> int:
                 from cuebook.surfaces.cli.commands.admin_audit import show_collection
 
                 return show_collection(given, file)
-            return _shown(given, audited(read_export(file.read(), path)))
+            data = file.read()
+            code = _shown(given, audited(read_export(data, path)))
+            last = data.splitlines(keepends=True)[-1]
+            if is_signature(last) and not given["as_json"]:
+                say(unchecked_words(path, key_of(last)))
+            return code
     except OSError as error:
         raise BadInput(f"--file: Cannot read {path}: {error.strerror}.", fix="Check the path.") from None
 
 
-def _written(given: Given, export: Export) -> int:
-    path = given["export"]
+def _written(given: Given, export: Export, who: Principal, now: float) -> int:
+    path, signer = given["export"], signer_of(configuration(given))
     try:  # only the owner may read the file, because it contains everything the run did
         with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(export), indent=1) + b"\n")
+            signed = SignedFile(file, signer)
+            write_export(signed, export)
+            key = signed.sign(who, now)
     except FileExistsError:
         raise BadInput(f"--export: {path} already exists.", fix="Choose a new file name.") from None
     except OSError as error:
         raise BadInput(f"--export: Cannot write {path}: {error.strerror}.", fix="Check the path.") from None
-    written = {"run": export.run, "file": path, "records": len(export.records), "head": export.head}
+    written = {"run": export.run, "file": path, "records": len(export.records), "head": export.head, "key": key}
     if given["as_json"]:
         sys.stdout.write(views.json_line(written))
     else:
         say(f"run {export.run}: {display.counted(len(export.records), 'record')} in {path}, head {export.head}")
-        say(f"`cuebook audit --file {shlex.quote(path)}` verifies it on any machine.")
+        say(signature_words(path, key))
     return 0
 
 

@@ -13,9 +13,11 @@ from cuebook.service.service import Service
 from cuebook.service.transfer import Copied
 from cuebook.surfaces import display
 from cuebook.surfaces.cli import completion, options, session
-from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.commands.evidence import check_signed
+from cuebook.surfaces.cli.options import Given, command, configuration
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.output import complain, say
+from cuebook.wiring.evidence import signer_of
 
 
 @command(
@@ -35,15 +37,16 @@ def export_command(given: Given) -> int:
     RUN --export FILE`.
     """
     *runs, path = given["names"]
+    signer = signer_of(configuration(given))
     if not runs:
         raise BadInput("Expected runs and a file.", fix="For example: cuebook export RUN run.cuebook")
 
     async def act(service: Service) -> int:
         who = await session.acting(service, given)
         found = [(await service.get(run, who)).id for run in runs]
-        written = await service.export_runs(found, Path(path), who)
+        written = await service.export_runs(found, Path(path), who, signer)
         if given["as_json"]:
-            sys.stdout.write(views.json_line({"file": path, "runs": written}))
+            sys.stdout.write(views.json_line({"file": path, "runs": written, "key": signer.key if signer else ""}))
         else:
             needed = len(written) - len(set(found))
             more = (
@@ -51,7 +54,8 @@ def export_command(given: Given) -> int:
                 if needed
                 else ""
             )
-            say(f"{display.counted(len(set(found)), 'run')}{more} in {path}.")
+            signed = f", signed with the key {signer.key}" if signer else ""
+            say(f"{display.counted(len(set(found)), 'run')}{more} in {path}{signed}.")
         return 0
 
     return session.look(given, act)
@@ -61,6 +65,12 @@ def export_command(given: Given) -> int:
     "import",
     [
         click.Argument(["file"], shell_complete=completion.any_file),
+        click.Option(
+            ["--key", "keys"],
+            metavar="PUBLIC_KEY",
+            multiple=True,
+            help="Refuse the file unless one of these keys signed it; repeatable.",
+        ),
         options.AS_USER,
         options.STORE,
         options.AS_JSON,
@@ -69,10 +79,13 @@ def export_command(given: Given) -> int:
 def import_command(given: Given) -> int:
     """Add the runs of an exported file to the store.
 
-    A file of which a byte was changed is refused, and so is a run that does not verify. Runs that are there already are
-    skipped. A run that waits can be answered here as well as where it came from: use only one of the two. Exit code 1 means
+    A file of which a byte was changed is refused, and so is a run that does not verify. That shows accidents; with --key, what
+    somebody else wrote or changed on purpose is refused too. Runs that are there already are skipped. A run that waits can be answered here as well as where it came from: use only one of the two. Exit code 1 means
     that some runs could not be imported.
     """
+
+    if given["keys"]:
+        check_signed(given["file"], given["keys"])
 
     async def act(service: Service) -> int:
         who = await session.acting(service, given)
