@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from unittest.mock import patch
 
@@ -12,6 +11,7 @@ from cuebook.kernel.context import Text, digest_of
 from cuebook.kernel.events import ArtifactMade, Checkpointed
 from cuebook.kernel.ports import Removal
 from cuebook.stores.sqlite import SqliteStore, removals
+from tests.support.older_stores import take_back
 from tests.support.programs import new_row
 from tests.support.records import RecordWriter, create, driven, long
 
@@ -69,14 +69,7 @@ async def test_references_of_an_older_store_are_found_in_its_journals(tmp_path: 
     for run in ("one", "two"):
         await store.create(new_row("hand", run), f"text of {run}", RecordWriter(run).batch(*driven(), shared))
     await store.close()
-    with sqlite3.connect(tmp_path / "old.db") as connection:
-        for name in ("runs_of_playbook", "runs_by_parent", "signals_of_run"):
-            connection.execute(f"DROP INDEX {name}")
-        for name in ("run_texts", "removals", "jobs", "admin_acts", "admin_heads"):
-            connection.execute(f"DROP TABLE {name}")
-        connection.execute("ALTER TABLE files DROP COLUMN touched")
-        connection.execute("ALTER TABLE runs DROP COLUMN trigger")
-        connection.execute("PRAGMA user_version = 8")
+    take_back(tmp_path / "old.db", version=8)
     store = SqliteStore(tmp_path / "old.db")
     await store.remove([removal("one")], force=True)
     await swept(store)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from contextlib import closing
 
 import pytest
 
 from tests.support.command_line import CommandLine
 from tests.support.model_server import ModelServer
+from tests.support.older_stores import take_back
 
 
 @pytest.fixture
@@ -217,36 +219,10 @@ def test_events_have_a_time_and_plain_values(cli: CommandLine, run: str) -> None
 def test_a_store_of_an_older_version_is_brought_up_to_date(cli: CommandLine, run: str) -> None:
     fork = str(cli.call("restart", run, "2", "--json").object["run"])
     listed = cli.call("runs", "--json").object
-    connection = sqlite3.connect(cli.store)
-    connection.executescript(
-        """
-        DROP TABLE jobs;
-        DROP TABLE run_texts;
-        DROP TABLE removals;
-        DROP INDEX runs_of_playbook;
-        DROP INDEX runs_by_parent;
-        DROP INDEX signals_of_run;
-        DROP INDEX runs_by_caller;
-        DROP INDEX pieces_of_file;
-        DROP INDEX runs_of_file;
-        ALTER TABLE runs DROP COLUMN caller;
-        ALTER TABLE runs DROP COLUMN trigger;
-        DROP TABLE run_files;
-        DROP TABLE pieces;
-        DROP TABLE files;
-        DROP INDEX waits_open;
-        ALTER TABLE waits DROP COLUMN kind;
-        CREATE INDEX waits_open ON waits (tenant, opened) WHERE state = 'open';
-        DROP INDEX runs_in_need;
-        ALTER TABLE runs DROP COLUMN workspace;
-        ALTER TABLE runs DROP COLUMN needs;
-        DROP TABLE slots;
-        UPDATE runs SET totals = json_remove(totals, '$.completed');
-        UPDATE steps SET body = json_remove(body, '$.counted');
-        PRAGMA user_version = 2;
-        """
-    )
-    connection.close()
+    take_back(cli.store, version=2)
+    with closing(sqlite3.connect(cli.store)) as connection, connection:
+        connection.execute("UPDATE runs SET totals = json_remove(totals, '$.completed')")
+        connection.execute("UPDATE steps SET body = json_remove(body, '$.counted')")
     assert cli.call("runs", "--json").object == listed
     for one in (run, fork):
         assert "unbroken" in cli.call("verify", one).out
