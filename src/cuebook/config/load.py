@@ -36,6 +36,9 @@ _BUILT_IN: dict[str, Any] = {
     "usage.time_zone": "UTC",
     "access.runs": "all",
     "retention.contents": False,
+    "log.format": "text",
+    "log.level": "info",
+    "log.access": False,
     "limits.seconds": 60.0,
     "limits.max_seconds": 300.0,
     "limits.output": 32_768,
@@ -46,7 +49,12 @@ _BUILT_IN: dict[str, Any] = {
     "limits.processes": 128,
 }
 """Default values. Values that depend on the folder are added once it is known."""
-_FLAGS = {"temporal.address": "--temporal", "temporal.namespace": "--namespace", "temporal.queue": "--queue"}
+_FLAGS = {
+    "log.access": "--access-log",
+    "temporal.address": "--temporal",
+    "temporal.namespace": "--namespace",
+    "temporal.queue": "--queue",
+}
 """Flags that are not called like their setting."""
 
 
@@ -162,9 +170,9 @@ _GUARDED = (
 """Settings that a project file cannot change. The file may come with a clone, so it must not weaken the user's
 protection, choose a store with its own approvals, or set prices.
 """
-_GUARDED_TABLES = ("access.", "evidence.", "limits.", "retention.", "worker.", "temporal.")
+_GUARDED_TABLES = ("access.", "evidence.", "limits.", "log.", "retention.", "worker.", "temporal.")
 """Tables that a project file cannot change either."""
-_TABLES = ("access", "budget", "evidence", "limits", "retention", "serve", "worker", "temporal")
+_TABLES = ("access", "budget", "evidence", "limits", "log", "retention", "serve", "usage", "worker", "temporal")
 """Tables of settings."""
 _REACH = ("mcp", "tools", "search", "skills", "agents", "secrets")
 """Tables that define what playbooks may access."""

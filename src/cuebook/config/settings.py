@@ -19,6 +19,8 @@ from cuebook.kernel.model_names import chain
 if TYPE_CHECKING:
     from cuebook.formats.database_url import DatabaseUrl
 
+LOG_FORMATS = ("text", "json")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 SANDBOXES = ("auto", "landlock", "bubblewrap", "none")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 """The label of a workspace. It never looks like a path."""
@@ -221,6 +223,21 @@ def _visible(value: Any) -> str:
     return str(value)
 
 
+def _one_of(value: Any, choices: tuple[str, ...]) -> str:
+    name = value.strip().lower() if isinstance(value, str) else ""
+    if name not in choices:
+        raise _Unfit(f"must be one of {', '.join(choices)}")
+    return name
+
+
+def _log_format(value: Any) -> str:
+    return _one_of(value, LOG_FORMATS)
+
+
+def _log_level(value: Any) -> str:
+    return _one_of(value, LOG_LEVELS)
+
+
 def _folders(value: Any) -> tuple[Path, ...]:
     given = value.split(os.pathsep) if isinstance(value, str) else value
     if not isinstance(given, list | tuple) or not all(
@@ -289,6 +306,9 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "retention.contents": _switch,
     "usage.time_zone": _time_zone,
     "access.runs": _visible,
+    "log.format": _log_format,
+    "log.level": _log_level,
+    "log.access": _switch,
 }
 """Every setting, with the function that checks its value."""
 

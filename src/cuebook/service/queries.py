@@ -341,6 +341,10 @@ class Queries(States):
     def observe(self, observer: Observer) -> Callable[[], None]:
         return self._engine.observe(observer)
 
+    def driven_row(self, run: str) -> RunRow | None:
+        """The row of a run that this process is driving."""
+        return self._engine.driven_row(run)
+
     async def events(
         self, run: str, after: str = "0", *, follow: bool = True, who: Principal = Principal()
     ) -> AsyncIterator[Entry | TextChunk | TextReset]:

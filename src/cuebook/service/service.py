@@ -948,12 +948,18 @@ class Service(Queries):
             if await self.is_interrupted(run.id):
                 onward = f"`cuebook resume {run.id}` continues the run."
             raise type(late)(late.message, fix=too_late(await self._store.wait(row.id), onward)) from None
+        from cuebook.service.insight.decision_log import log_decided  # most runs wait for nobody
+
+        log_decided(done, kept, who)
         await self.wake(row.run)
         return done
 
     async def _signal(self, signal: Signal) -> None:
         await self._learn_run(await self._store.run(signal.run))
         await self._store.signal(self._engine.redactor.value(signal))
+        from cuebook.service.insight.decision_log import log_requested
+
+        log_requested(signal)
         await self.wake(signal.run, ending=signal.kind == "cancel")
 
     def _next(self, row: RunRow, later: str = "") -> str:

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -291,6 +291,18 @@ class Wiring:
             yield BROWSER
         if self.providers.is_usable("local"):
             yield LOCAL_MODEL
+
+    def logging(self) -> AbstractContextManager[None]:
+        """Writes the logs of a server or worker until the end of the block."""
+        from cuebook.wiring.insight import logging_of
+
+        return logging_of(self)
+
+    def insight(self, service: Service) -> AbstractAsyncContextManager[None]:
+        """What a server or worker tells its operators, until the end of the block."""
+        from cuebook.wiring.insight import insight
+
+        return insight(self, service)
 
     def background(self, service: Service) -> AbstractAsyncContextManager[None]:
         """What a server or worker does besides driving runs, until the end of the block."""

@@ -38,6 +38,28 @@ async def test_a_schedule_fires_at_its_moment(clocked: Clocked) -> None:
     assert await clocked.store.next_due(["schedule"]) == clocked.store.now() + 24 * 3600 - 60
 
 
+async def test_what_becomes_of_a_firing_is_logged(clocked: Clocked, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "cuebook.triggers")
+    await clocked.add("0 6 * * *", inputs={"CUP": "bowl"})
+    clocked.book.write_text("# No steps\n")
+    await clocked.look("2026-03-02 06:00")
+    clocked.book.write_text(TEA)
+    await clocked.look("2026-03-03 06:00")
+    await clocked.look("2026-03-04 06:00")
+    await clocked.look("2026-03-09 12:00")
+    (run,) = await clocked.runs()
+    logged = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert logged == [
+        ("WARNING", "trigger.failed"),
+        ("INFO", "trigger.started"),
+        ("INFO", "trigger.skipped"),
+        ("WARNING", "trigger.missed"),
+    ]
+    fields = [record.__dict__["fields"] for record in caplog.records]
+    assert fields[1] == {"trigger": "schedule:tea", "run": run.id, "by": "local"}
+    assert all(one["trigger"] == "schedule:tea" for one in fields)
+
+
 async def test_two_processes_fire_once(clocked: Clocked, tmp_path: Path) -> None:
     other = Clocked(clocked.store, tmp_path, "2026-03-02 05:30")
     await clocked.add()

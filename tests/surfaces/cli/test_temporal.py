@@ -98,9 +98,11 @@ def test_a_worker_drives_what_the_command_line_starts_and_decides(team: CommandL
         assert code == 0
         assert "stopped" in said
         assert "lost its connection" not in said
-        lines = [line.removeprefix("cuebook: ") for line in said.splitlines() if run in line]
-        drives = [f"driving run {run}.", f"released run {run} (awaiting approval)."]
-        assert lines == [*drives, drives[0], f"released run {run} (completed)."]
+        lines = [line.split(" ", 2)[2] for line in said.splitlines() if run in line and " run." in line]
+        events = [line.split(" ", 1)[0] for line in lines]
+        assert events == ["run.driving", "run.waits", "run.released", "run.driving", "run.ended", "run.released"]
+        assert 'result="awaiting approval"' in lines[2]
+        assert "result=completed" in lines[5]
 
 
 def test_a_worker_drives_a_child_inside_its_parent(team: CommandLine) -> None:

@@ -21,8 +21,11 @@ def kernel_note(name: str, data: Mapping[str, Any]) -> Note:
     """A kernel note in readable form. Any other note is shown as its fields."""
     match name, data:
         case "model_attempt", {"number": number, "of": of, "reason": reason}:
-            words = f"attempt {number} of {of}: {one_line(reason)}"
+            soon = f" in {data['wait']:.0f} s" if data.get("wait", 0) >= 1 else ""
+            words = f"attempt {number} of {of}{soon}: {one_line(reason)}"
             return Note(words, words)
+        case "model_fallback", {"model": model, "to": other}:  # shown to users as a warning
+            return Note(f"asking {other}, because {model} is unavailable")
         case "model_waiting", {"provider": provider, **limits}:
             words = f"waits: {_limit_words(provider, limits)}"
             return Note(words, words)

@@ -462,6 +462,11 @@ class Engine:
     def drives(self, run: str) -> bool:
         return run in self._driving
 
+    def driven_row(self, run: str) -> RunRow | None:
+        """The row of a run that this process is driving."""
+        driver = self._driving.get(run)
+        return None if driver is None else driver.row
+
     async def close(self) -> None:
         """Gives up all leases of this process. Other drivers continue its runs."""
         if self._keeper is not None:

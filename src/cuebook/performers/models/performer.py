@@ -185,6 +185,8 @@ class ModelPerformer:
                 return outcome
             self._down[resolved.name] = self._clock() + DOWN
             call.reset()
+            about = {"model": resolved.name, "to": following.name, "kind": outcome.details.get("kind")}
+            call.note("model_fallback", {**about, "reason": outcome.message[:_SAID]})
             call.warn(
                 "model_fallback",
                 f"{resolved.name} is unavailable, so {following.name} was called instead: {outcome.message}",
@@ -246,7 +248,10 @@ class ModelPerformer:
                         " requested again; the cost of the lost part is not included in the total.",
                     )
                 reason = masked(error.message, self._providers.secrets())[:_SAID]
-                call.note("model_attempt", {"number": retry + 2, "of": self._retries.attempts, "reason": reason})
+                about = {"model": resolved.name, "kind": error.kind, "wait": round(wait, 3)}
+                call.note(
+                    "model_attempt", {"number": retry + 2, "of": self._retries.attempts, "reason": reason, **about}
+                )
             await self._sleep(wait)
             waited += wait
             retry += 1

@@ -23,6 +23,7 @@ from cuebook.service.service import Service
 from cuebook.service.start import id_for
 from cuebook.service.triggers.trigger import MOST_REQUESTED, Firing, State, Target, Trigger
 from cuebook.service.worker import leave_to_workers
+from cuebook.system.logs import log_event
 
 log = logging.getLogger("cuebook.triggers")
 
@@ -224,7 +225,6 @@ class Triggers:
         except CuebookError as error:
             return await self.failed(trigger, firing, str(error))
         await leave_to_workers(self._service, row.id)
-        log.info("Trigger fired.", extra={"fields": {"trigger": trigger.trigger, "run": row.id, "key": firing.key}})
         return self._done(trigger, firing, run=row.id)
 
     async def failed(self, trigger: T, firing: Firing, reason: str) -> T:
@@ -235,6 +235,7 @@ class Triggers:
 
     async def suspend(self, trigger: T, reason: str, firing: Firing | None = None) -> T:
         """Stops a trigger until a person resumes it, and notifies."""
+        log_event(log, "trigger.suspended", logging.WARNING, trigger=trigger.trigger, by=trigger.owner)
         key = "suspended" if firing is None else f"suspended.{firing.key}"
         fix = f"`cuebook {trigger.KIND} resume {trigger.name}` resumes it."
         await self.notify(trigger, key, f"{trigger.KIND.capitalize()} '{trigger.name}' is suspended. {reason} {fix}")
@@ -244,7 +245,6 @@ class Triggers:
 
     async def notify(self, trigger: Trigger, key: str, text: str) -> None:
         """Notifies of a trigger, once for each key."""
-        log.warning("%s", text, extra={"fields": {"trigger": trigger.trigger}})
         await self._service.notify(
             notice(
                 trigger.tenant,
@@ -287,6 +287,8 @@ class Triggers:
 
     def _done(self, trigger: T, firing: Firing, state: State = "started", *, run: str = "", reason: str = "") -> T:
         """The trigger with what became of a firing."""
+        fields = {"trigger": trigger.trigger, "run": run, "by": trigger.owner}
+        log_event(log, f"trigger.{state}", logging.WARNING if state == "failed" else logging.INFO, **fields)
         made = msgspec.structs.replace(firing, state=state, run=run, reason=reason, done=self.now(), inputs={})
         trigger = trigger.recorded(made)
         return msgspec.structs.replace(trigger, run=run) if run else trigger

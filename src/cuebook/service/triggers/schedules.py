@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -16,8 +17,9 @@ from cuebook.kernel.errors import BadInput, CuebookError, StoreError
 from cuebook.kernel.ports import Job
 from cuebook.kernel.triggers import SCHEDULE
 from cuebook.service.triggers.cron import check_cron, first_moments, latest_moments, next_moment
-from cuebook.service.triggers.firing import Triggers
+from cuebook.service.triggers.firing import Triggers, log
 from cuebook.service.triggers.trigger import KEPT, Firing, Trigger
+from cuebook.system.logs import log_event
 
 CATCH_UP = 3600.0
 """Seconds after its moment in which a firing may still start its run, if nothing else was chosen."""
@@ -152,6 +154,7 @@ class Schedules:
         schedule = _missed(schedule, due, now, reason)
         firings = "a firing" if len(due) == 1 else f"{len(due)} firings"
         words = f"Schedule '{schedule.name}' missed {firings} of {schedule.target.words}. {reason}"
+        log_event(log, "trigger.missed", logging.WARNING, trigger=schedule.trigger, firings=len(due), by=schedule.owner)
         await self._triggers.notify(schedule, f"missed.{key_of(due[-1])}", words)
         return msgspec.structs.replace(schedule, next=next_moment(schedule.cron, schedule.zone, due[-1]))
 

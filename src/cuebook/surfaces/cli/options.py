@@ -43,6 +43,10 @@ TEMPORAL: list[click.Parameter] = [
         ["--queue", "temporal_queue"], metavar="NAME", help="The task queue in Temporal; 'cuebook' by default."
     ),
 ]
+LOGS: list[click.Parameter] = [
+    click.Option(["--log-format"], metavar="FORMAT", help="How to log on stderr: text or json; text by default."),
+    click.Option(["--log-level"], metavar="LEVEL", help="What to log: debug, info, warning or error; info by default."),
+]
 AS_JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON on stdout.")
 AS_EVENTS = click.Option(["--events", "as_events"], is_flag=True, help="Print every event as a line of JSON on stdout.")
 AS_LIVE = click.Option(["--live", "as_live"], is_flag=True, help="Stream as on a terminal, even to a file or a pipe.")
@@ -194,6 +198,11 @@ def configuration(given: Given, refused: list[BadInput] | None = None) -> Config
 def temporal(given: Given) -> dict[str, Any]:
     """The settings for Temporal that were passed as flags."""
     return {name: given[name.replace(".", "_")] for name in _TEMPORAL}
+
+
+def logs(given: Given) -> dict[str, Any]:
+    """The settings for logs that were passed as flags."""
+    return {f"log.{name}": given[f"log_{name}"] for name in ("format", "level")}
 
 
 def edits(config: Config) -> dict[str, Any]:

@@ -87,6 +87,15 @@ async def opened(
         await service.close()
 
 
+def announcer(wiring: Wiring) -> Callable[[str], None]:
+    """Writes what a server or worker says to stderr: in a line of its own, or as JSON if the logs are JSON."""
+    if wiring.config.get("log.format") == "text":
+        return lambda words: complain(f"cuebook: {words}")
+    import logging
+
+    return logging.getLogger("cuebook").info
+
+
 def perform(work: Coroutine[Any, Any, int]) -> int:
     """Runs the coroutine of a command. If it is interrupted, a message says how to resume the run."""
     # Imported modules are never freed, and reference counting frees what a run allocates, so collect less often.

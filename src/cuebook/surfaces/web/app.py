@@ -19,11 +19,12 @@ from cuebook.performers.nodes.protocol import PATH
 from cuebook.service.playbooks.history import Histories
 from cuebook.service.playbooks.library import Library
 from cuebook.service.readiness import Readiness
-from cuebook.service.service import Service
+from cuebook.service.service import Principal, Service
 from cuebook.surfaces.mcp.http import Mounted
 from cuebook.surfaces.web import problems
 from cuebook.surfaces.web.api import files, nodes, runs, triggers
 from cuebook.surfaces.web.api import library as catalog
+from cuebook.surfaces.web.auth.access_log import AccessLog, sign_in_refused
 from cuebook.surfaces.web.auth.guard import ANONYMOUS, EndpointGuard, Guard, Hosts, waiting_for
 from cuebook.surfaces.web.auth.sessions import Sessions, bearer_of
 from cuebook.surfaces.web.node_socket import NodeSocket
@@ -128,13 +129,22 @@ async def _warm_up(site: Site) -> None:
 
 def make_app(site: Site, hosts: Hosts) -> Starlette:
     """Build the app of a site. It drives runs while it is up. The caller closes the service."""
+    logs_requests = site.wiring.config.get("log.access")
     routes = [Route(endpoint.path, EndpointGuard(endpoint, site), methods=[endpoint.method]) for endpoint in ENDPOINTS]
+
+    async def holder(request: Request) -> Principal | None:
+        bearer = bearer_of(request)
+        found = await site.sessions.holder(bearer)
+        if found is None and bearer:
+            sign_in_refused(request, "token")
+        return found
+
     mcp = Mounted(
         site.wiring,
         site.service,
         site.library,
         site.worker,
-        lambda request: site.sessions.holder(bearer_of(request)),
+        holder,
         site.closing,
     )
 
@@ -170,7 +180,7 @@ def make_app(site: Site, hosts: Hosts) -> Starlette:
 
     return Starlette(
         routes=[*routes, Route("/mcp", mcp), WebSocketRoute(PATH, NodeSocket(site.nodes))],
-        middleware=[Middleware(Guard, hosts=hosts)],
+        middleware=[*([Middleware(AccessLog)] if logs_requests else []), Middleware(Guard, hosts=hosts)],
         exception_handlers={HTTPException: unknown},
         lifespan=life,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -80,12 +81,15 @@ def test_it_says_which_runs_it_drives_and_how_it_leaves_them(cli: CommandLine) -
     process = cli.begin("worker")
     assert process.stderr is not None
     assert "offers" in process.stderr.readline(), "what it offers comes first"
-    lines = [process.stderr.readline() for _ in range(3)]
-    assert sorted(lines) == sorted(
+    said: list[str] = []
+    while len(said) < 3:
+        line = process.stderr.readline().rstrip().partition(" ")[2]
+        said += [line] if line.startswith(("info run.driving", "info run.released")) else []
+    assert sorted(re.sub(r" machine=\S+", "", line) for line in said) == sorted(
         [
-            f"cuebook: driving run {asking}.\n",
-            f"cuebook: driving run {held_run}.\n",
-            f"cuebook: released run {asking} (awaiting approval).\n",
+            f"info run.driving run={asking} playbook=gated.yml",
+            f"info run.driving run={held_run} playbook=held.yml",
+            f'info run.released run={asking} result="awaiting approval"',
         ]
     )
     while not (cli.work / "up").exists():
@@ -94,4 +98,5 @@ def test_it_says_which_runs_it_drives_and_how_it_leaves_them(cli: CommandLine) -
     assert "stopping" in process.stderr.readline()
     (cli.work / "go").touch()
     ran = finished(process)
-    assert (ran.code, ran.err.splitlines()[0]) == (0, f"cuebook: released run {held_run} (handed over).")
+    assert ran.code == 0
+    assert f'info run.released run={held_run} result="handed over"' in ran.err

@@ -15,7 +15,7 @@ from cuebook.kernel.errors import BadInput
 from cuebook.service.service import Principal, Service
 from cuebook.surfaces.cli import completion, options, session
 from cuebook.surfaces.cli.options import Given, command
-from cuebook.surfaces.cli.terminal.output import complain, say
+from cuebook.surfaces.cli.terminal.output import say
 from cuebook.system.network import is_loopback
 from cuebook.wiring.wiring import Wiring
 
@@ -55,6 +55,8 @@ OPTIONS: list[click.Parameter] = [
         shell_complete=completion.any_file,
     ),
     options.DRAIN,
+    *options.LOGS,
+    click.Option(["--access-log/--no-access-log"], default=None, help="Log every request; off by default."),
     options.SETTINGS[0],
     options.STORE,
     *options.TEMPORAL,
@@ -85,6 +87,8 @@ def _serve(given: Given) -> int:
     folders = playbook_folders(given, wiring.config)
     listening = server.bound(host, given["port"])
 
+    announce = session.announcer(wiring)
+
     def ready(address: str) -> None:
         say(f"Cuebook is running. Open {address}\nThe link signs you in once. Press Ctrl-C to stop.")
         sys.stdout.flush()  # whatever reads the pipe needs the address now
@@ -92,11 +96,15 @@ def _serve(given: Given) -> int:
             webbrowser.open(address)
 
     def draining() -> None:
-        complain("cuebook: stopping. Steps in progress may finish; the runs continue elsewhere or after a restart.")
+        announce("stopping. Steps in progress may finish; the runs continue elsewhere or after a restart.")
 
     async def work() -> int:
         with closing(listening):  # also if the store or the dispatcher cannot be opened
-            async with session.opened(wiring, create=True) as service, wiring.background(service):
+            async with (
+                session.opened(wiring, create=True) as service,
+                wiring.insight(service),
+                wiring.background(service),
+            ):
                 site = make_site(wiring, service, folders=folders, serve_token=token)
                 return await server.serve(
                     site,
@@ -108,9 +116,9 @@ def _serve(given: Given) -> int:
                     drain=wiring.config.get("worker.drain"),
                 )
 
-    with closing(listening):  # it is open even if the store cannot be opened
+    with closing(listening), wiring.logging():  # it is open even if the store cannot be opened
         code = session.perform(work())
-    complain("cuebook: stopped. Unfinished runs continue when you start `cuebook serve` again.")
+        announce("stopped. Unfinished runs continue when you start `cuebook serve` again.")
     return code
 
 
@@ -145,6 +153,8 @@ def _configuration(given: Given, *, hosted: bool) -> Config:
         "store": given["store"],
         "model": given["model"],
         "worker.drain": given["drain"],
+        "log.access": given["access_log"],
+        **options.logs(given),
         **options.temporal(given),
     }
     config = load(flags)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from contextlib import AsyncExitStack
@@ -24,7 +25,10 @@ from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.stop_requests import StopRequests
 from cuebook.surfaces.cli.terminal.output import complain
 from cuebook.surfaces.health import address_of, serve_health
+from cuebook.system.logs import log_event
 from cuebook.wiring.wiring import Wiring
+
+log = logging.getLogger("cuebook.runs")
 
 _PARTING = 8.0
 """Seconds to release the runs and to close everything."""
@@ -41,6 +45,7 @@ OPTIONS: list[click.Parameter] = [
     click.Option(
         ["--health"], metavar="HOST:PORT", help="An address for probes, as in 0.0.0.0:8766: /healthz and /readyz."
     ),
+    *options.LOGS,
     options.SETTINGS[0],
     options.STORE,
     *options.TEMPORAL,
@@ -52,7 +57,7 @@ def worker_command(given: Given) -> int:
     """Drive the runs of a store that several machines share.
 
     A worker takes runs that were started or answered elsewhere, as long as it offers the workspace and the capabilities
-    that they need, and continues the runs of a worker that died. It prints a line when it begins to drive a run, and one when it
+    that they need, and continues the runs of a worker that died. It logs when it begins to drive a run, and when it
     releases it. SIGTERM and Ctrl-C drain it: it takes no more runs, lets
     steps in progress finish, and releases the runs to other workers. A second Ctrl-C does not wait.
 
@@ -68,6 +73,7 @@ def worker_command(given: Given) -> int:
                 "workspace_label": given["workspace_label"],
                 "worker.at_once": given["at_once"],
                 "worker.drain": given["drain"],
+                **options.logs(given),
                 **options.temporal(given),
             }
         )
@@ -81,13 +87,15 @@ def worker_command(given: Given) -> int:
     async def work() -> int:
         async with AsyncExitStack() as stack:
             service = await stack.enter_async_context(session.opened(wiring, create=True))
+            await stack.enter_async_context(wiring.insight(service))
             await stack.enter_async_context(wiring.background(service))
             readiness = Readiness(service, started=False)
             if health is not None:
                 await stack.enter_async_context(serve_health(*health, readiness.reason))
             return await _work(wiring, service, readiness)
 
-    return session.perform(work())
+    with wiring.logging():
+        return session.perform(work())
 
 
 class _Draining(Protocol):
@@ -104,34 +112,20 @@ class _Draining(Protocol):
 
 
 class _Drives:
-    """Prints a line when the worker begins to drive a run, and one when it releases it."""
+    """Logs when the worker releases a run."""
 
     def __init__(self) -> None:
         self._driven: set[str] = set()
-        self._early: list[str] | None = []
-        """The lines to print after the worker's own first line."""
-
-    def start(self) -> None:
-        early, self._early = self._early, None
-        for line in early or ():
-            complain(line)
 
     def see(self, event: object) -> None:
         """Observes the events of this process: a run that was claimed begins with `Driven`."""
-        if isinstance(event, Entry) and isinstance(event.event, Driven) and event.run not in self._driven:
+        if isinstance(event, Entry) and isinstance(event.event, Driven):
             self._driven.add(event.run)
-            self._say(f"cuebook: driving run {event.run}.")
 
     def release(self, run: str, task: asyncio.Task[RunRow]) -> None:
         if run in self._driven:  # otherwise it was not claimed
             self._driven.discard(run)
-            self._say(f"cuebook: released run {run} ({_result(task)}).")
-
-    def _say(self, line: str) -> None:
-        if self._early is None:
-            complain(line)
-        else:
-            self._early.append(line)
+            log_event(log, "run.released", run=run, result=_result(task))
 
 
 def _result(task: asyncio.Task[RunRow]) -> str:
@@ -154,22 +148,21 @@ def _worker(wiring: Wiring, service: Service, drives: _Drives) -> _Draining:
 
 async def _work(wiring: Wiring, service: Service, readiness: Readiness) -> int:
     drives = _Drives()
-    config, worker = wiring.config, _worker(wiring, service, drives)
+    config, worker, announce = wiring.config, _worker(wiring, service, drives), session.announcer(wiring)
     stops = StopRequests()
     service.observe(drives.see)
-    await worker.open()
-    readiness.start()
     offer = service.offer
     offered = () if offer is None else offer.names
-    complain(f"cuebook: worker {os.getpid()} offers {', '.join(offered)}. Press Ctrl-C to stop.")
-    drives.start()
+    await worker.open()
+    readiness.start()
+    announce(f"worker {os.getpid()} offers {', '.join(offered)}. Press Ctrl-C to stop.")
     stopping, failing = asyncio.create_task(stops.requested(1)), asyncio.create_task(worker.failed())
     try:
         await asyncio.wait([stopping, failing], return_when=asyncio.FIRST_COMPLETED)
         failed = failing.done()
         failing.cancel()  # from here on, its parts stop because they were asked to
         readiness.drain()
-        complain("cuebook: stopping. Steps in progress may finish; the runs continue on another worker.")
+        announce("stopping. Steps in progress may finish; the runs continue on another worker.")
         _exit_after(config.get("worker.drain") + _PARTING)
         draining = asyncio.create_task(worker.drain(config.get("worker.drain")))
         again = asyncio.create_task(stops.requested(2))
@@ -180,7 +173,7 @@ async def _work(wiring: Wiring, service: Service, readiness: Readiness) -> int:
         stopping.cancel()
         failing.cancel()
         await worker.close()
-    complain("cuebook: stopped.")
+    announce("stopped.")
     return 1 if failed else 0
 
 

@@ -90,7 +90,7 @@ class Progress:
                 self._come_to(label, entry.place.visit)
             case ModelAsked(model=model):
                 self._act(entry, f"asking {model}")
-            case Noted(name="model_attempt" | "model_waiting" | "model_waited" as name, data=data):
+            case Noted(name="model_attempt" | "model_fallback" | "model_waiting" | "model_waited" as name, data=data):
                 self._act(entry, kernel_note(name, data).words)
             case Performing(effect=effect):
                 doing = _DOING.get(effect.kind, "calling")

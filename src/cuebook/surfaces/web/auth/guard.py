@@ -21,6 +21,7 @@ from cuebook.gate.roles import NotAllowed
 from cuebook.kernel.errors import CuebookError, NotFound
 from cuebook.service.service import Principal
 from cuebook.surfaces.web import node_socket, problems
+from cuebook.surfaces.web.auth.access_log import forbidden, sign_in_refused
 from cuebook.surfaces.web.live.sse import EventStream
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.site import Endpoint, Site
@@ -192,6 +193,8 @@ class EndpointGuard:
         if self._endpoint.method in CHANGES:
             _check_content(request, (JSON, FORM) if self._endpoint.kind == "form" else (JSON,))
         if who is None:
+            if "authorization" in request.headers:
+                sign_in_refused(request, "token")
             raise Problem(
                 401,
                 "not_signed_in",
@@ -201,7 +204,11 @@ class EndpointGuard:
             )
         request.state.who = who  # also for the error page
         if self._endpoint.needs != "anyone" and self._endpoint.needs != "trigger":
-            who.require(self._endpoint.needs, "do that")
+            try:
+                who.require(self._endpoint.needs, "do that")
+            except NotAllowed:
+                forbidden(request, who)
+                raise
         response = await self._endpoint.handler(request, self._site, who)
         if isinstance(response, EventStream):
             response.permitted = lambda: self._still(request, who)

@@ -22,6 +22,7 @@ from cuebook.surfaces.web import problems
 from cuebook.surfaces.web.api import library as catalog
 from cuebook.surfaces.web.api import runs as rest
 from cuebook.surfaces.web.api.bodies import fields
+from cuebook.surfaces.web.auth.access_log import sign_in_refused, signed_in, signed_out
 from cuebook.surfaces.web.auth.guard import ANONYMOUS, waiting_for, wants_json
 from cuebook.surfaces.web.auth.redirect import HOME, safe_path
 from cuebook.surfaces.web.drawing import layout as drawing
@@ -312,7 +313,9 @@ async def sign_in(request: Request, site: Site, who: Principal) -> Response:
     if ticket is None:
         if who != ANONYMOUS:
             return RedirectResponse(onward, 303)
+        sign_in_refused(request, "link")
         return _sign_in(request, onward, "This link was already used, or the server has been restarted.", 401)
+    signed_in(request, ticket.user, "link")
     response: Response = RedirectResponse(onward, 303)
     if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         # From another site, a redirect would not send the new cookie; a page of our own continues with it.
@@ -330,9 +333,11 @@ async def take_token(request: Request, site: Site, who: Principal) -> Response:
     onward = safe_path(form.get("next", ""))
     ticket = await site.sessions.take_token(form.get("token", "").strip())
     if ticket is None:
+        sign_in_refused(request, "form")
         if wants_json(request):
             raise Problem(401, "bad_token", "Invalid token.", WWW_Authenticate="Bearer")
         return _sign_in(request, onward, "Invalid token.", 401)
+    signed_in(request, ticket.user, "form")
     response = RedirectResponse(onward, 303)
     site.sessions.open(response, ticket, secure=request.url.scheme == "https")
     return response
@@ -341,4 +346,5 @@ async def take_token(request: Request, site: Site, who: Principal) -> Response:
 async def sign_out(request: Request, site: Site, who: Principal) -> Response:
     response = RedirectResponse("/sign-in", 303)
     await site.sessions.close(request, response)
+    signed_out(request, who)
     return response

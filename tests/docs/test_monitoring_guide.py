@@ -1,0 +1,41 @@
+"""The guide to monitoring: its commands start, and its settings are ones."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from cuebook.config import load
+from tests.support.command_line import CommandLine, finished
+from tests.support.documentation import DOCS, blocks
+
+GUIDE = blocks(DOCS / "guides" / "monitoring.md")
+COMMANDS = [shlex.split(command)[1:] for block in GUIDE for command in block.commands]
+
+
+@pytest.mark.parametrize("words", [one for one in COMMANDS if one[0] in ("serve", "worker")], ids=" ".join)
+def test_every_server_starts_as_it_is_printed(cli: CommandLine, words: list[str]) -> None:
+    process = cli.begin(*words, *(["--port", "0"] if words[0] == "serve" else []))
+    stream = process.stdout if words[0] == "serve" else process.stderr
+    assert stream is not None
+    if "warning" not in words:  # a worker that only warns says nothing
+        assert stream.readline()
+    process.terminate()
+    ran = finished(process)
+    assert "Traceback" not in ran.err
+    if "json" in words:
+        assert all(json.loads(line) for line in ran.err.splitlines())
+
+
+def test_the_settings_are_ones(tmp_path: Path) -> None:
+    (tmp_path / "cuebook").mkdir()
+    text = "\n".join(block.text for block in GUIDE if block.language == "toml")
+    (tmp_path / "cuebook" / "cuebook.toml").write_text(text)
+    config = load(environ={"XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)}, folder=tmp_path)
+    for table, settings in tomllib.loads(text).items():
+        for name, value in settings.items():
+            assert config.get(f"{table}.{name}") == value
