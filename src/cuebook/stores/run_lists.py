@@ -21,12 +21,16 @@ class Language(NamedTuple):
     """Whether an expression is one of several, which are one value."""
     several: Callable[[Collection[str]], Any]
     """That value."""
-    place: str
-    """The position of a text in another one; 0 if it is not there."""
+    contains: str
+    """Whether a text contains another one, which is in lower case."""
+    part: Callable[[str], str]
+    """The value for that."""
+    aside: str = "{}"
+    """A column whose index is not to be used, because another one finds fewer runs."""
 
 
 NEWEST_FIRST = "ORDER BY created DESC, key DESC"
-_EQUAL = ("tenant", "owner", "name")
+_EQUAL = ("owner", "name")
 _FAMILY = ("caller", "parent")
 _SEARCHED = ("name", "owner", "trigger")
 _AFTER = (
@@ -38,7 +42,7 @@ _AFTER = (
 
 def conditions(which: RunFilter, language: Language) -> tuple[str, list[Any]]:
     """The part of the statement after the table's name, and its values."""
-    mark, among, several, place = language
+    mark, among, several, contains, part, aside = language
     given: dict[str, Any] = {name: value for name, value in which.items() if value is not None}
     found: list[str] = []
     values: list[Any] = []
@@ -47,6 +51,10 @@ def conditions(which: RunFilter, language: Language) -> tuple[str, list[Any]]:
         found.append(condition.replace("?", mark))
         values.extend(more)
 
+    only_these = "among" in given and not given.get("status")
+    is_narrow = only_these or any(given.get(name) for name in _FAMILY)
+    if "tenant" in given:
+        add(f"{aside.format('tenant') if is_narrow else 'tenant'} = ?", given["tenant"])
     for name in _EQUAL:
         if name in given:
             add(f"{name} = ?", given[name])
@@ -66,9 +74,9 @@ def conditions(which: RunFilter, language: Language) -> tuple[str, list[Any]]:
         else:
             add("trigger = ?", kind)
     for word in map(folded, given.get("words", ())):
-        parts = [f"{place.format(f'lower({column})')} > 0" for column in _SEARCHED]
+        parts = [contains.format(column) for column in _SEARCHED]
         parts.append("key IN (SELECT key FROM runs WHERE id >= ? AND id < ?)")
-        add(f"({' OR '.join(parts)})", *([word] * len(_SEARCHED)), word, f"{word}{LAST}")
+        add(f"({' OR '.join(parts)})", *([part(word)] * len(_SEARCHED)), word, f"{word}{LAST}")
     if given.get("status") or "among" in given:
         either = []
         if given.get("status"):
@@ -87,7 +95,7 @@ def conditions(which: RunFilter, language: Language) -> tuple[str, list[Any]]:
 def is_listed(row: RunRow, which: RunFilter) -> bool:
     """Whether a run is to be listed, except for the position."""
     given: dict[str, Any] = {name: value for name, value in which.items() if value is not None}
-    if any(name in given and getattr(row, name) != given[name] for name in (*_EQUAL, *_FAMILY)):
+    if any(name in given and getattr(row, name) != given[name] for name in ("tenant", *_EQUAL, *_FAMILY)):
         return False
     if row.owner not in given.get("visible", (row.owner,)):
         return False

@@ -68,7 +68,7 @@ _NOT_OVER = (
 )
 _WAIT = "body, state, answer, decider"
 _SIGNALS = "SELECT kind, payload, sender, id FROM signals WHERE run = %s AND NOT taken ORDER BY id"
-_LANGUAGE = Language("%s", "{} = ANY(%s)", list, "strpos({}, %s)")
+_LANGUAGE = Language("%s", "{} = ANY(%s)", list, "strpos(lower({}), %s) > 0", str)
 _SHORTEST_ANSWER = 3.0
 """Seconds that a heartbeat has at least, even if leases are short."""
 

@@ -219,6 +219,8 @@ MIGRATIONS: tuple[str, ...] = (
     # 10: the second week: what has to be done later, what started a run, administrative acts, and what runs used.
     """
     ALTER TABLE runs ADD COLUMN trigger TEXT NOT NULL DEFAULT '';   -- schedule:NAME and others; '' for a person
+    DROP INDEX runs_by_age;                                         -- the next one has everything that lists filter by
+    CREATE INDEX runs_listed ON runs (tenant, created DESC, status, caller, name, owner, trigger);
 
     CREATE TABLE jobs (
         tenant  TEXT NOT NULL,

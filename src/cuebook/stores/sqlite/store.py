@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -67,7 +68,14 @@ if TYPE_CHECKING:
 _ALL = -1
 """SQLite's value for no limit."""
 _AMONG = "{} IN (SELECT value FROM json_each(?))"
-_LANGUAGE = Language("?", _AMONG, lambda names: msgspec.json.encode(sorted(names)).decode(), "instr({}, ?)")
+_LANGUAGE = Language(
+    "?",
+    _AMONG,
+    lambda names: msgspec.json.encode(sorted(names)).decode(),
+    "{} LIKE ? ESCAPE '\\'",  # ignores the case of ASCII letters, and is much faster than `instr` with `lower`
+    lambda word: "%" + re.sub(r"([%_\\])", r"\\\1", word) + "%",
+    "+{}",
+)
 _TO_DO = (
     "SELECT r.key, r.id, r.dialect, r.interpreter, r.workspace, r.needs,"
     " EXISTS (SELECT 1 FROM signals s WHERE s.run = r.key AND s.taken = 0 AND s.kind = 'cancel'),"
