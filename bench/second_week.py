@@ -23,7 +23,8 @@ TENANT = "local"
 NAMES = [f"playbooks/{word}-{number}.md" for word in ("daily", "release", "triage", "bill") for number in range(15)]
 OWNERS = [f"person{number}" for number in range(25)]
 TRIGGERS = ["", "", "", "schedule:nightly", "schedule:hourly", "webhook:github", "mcp", "token"]
-STATUSES: list[RunStatus] = ["completed"] * 85 + ["failed"] * 10 + ["cancelled"] * 3 + ["awaiting_input"] * 2
+SHARES: dict[RunStatus, int] = {"completed": 85, "failed": 10, "cancelled": 3, "awaiting_input": 2}
+"""Of the runs, in percent."""
 _TOGETHER = 200
 
 
@@ -83,11 +84,12 @@ async def fill(store: Store, runs: int, first: int = 0, now: float | None = None
 
 
 def status_of(row: RunRow) -> RunStatus:
-    return random.Random(row.id).choice(STATUSES)
+    return random.Random(row.id).choices(list(SHARES), list(SHARES.values()))[0]
 
 
 if __name__ == "__main__":
     import sys
+
     from cuebook.stores.sqlite import SqliteStore
 
     async def main() -> None:

@@ -6,8 +6,8 @@ Every query acts for a user, with their roles and within their tenant, unless it
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
@@ -23,7 +23,7 @@ from cuebook.kernel.errors import BadInput, NotFound, Refused
 from cuebook.kernel.events import FOR_PEOPLE, ModelAsked, TextChunk, TextReset
 from cuebook.kernel.fold.replay import Recorded
 from cuebook.kernel.journal import Entry, Verdict, without_void
-from cuebook.kernel.ports import Fate, Gate, Removal
+from cuebook.kernel.ports import Fate, Gate, Removal, RunFilter
 from cuebook.kernel.run import RunRow, Settings, StepRow, WaitRow
 from cuebook.kernel.short_ids import is_mistyped, normal
 from cuebook.service import lasting_approvals
@@ -32,6 +32,7 @@ from cuebook.service.admin import Today
 from cuebook.service.decisions import typed_changes
 from cuebook.service.playbook_state import States
 from cuebook.service.runs.children import check_not_purged
+from cuebook.service.runs.listing import RunPage, mark_of, page_of
 from cuebook.service.runs.views import RunView, Sent, sent, view_of, with_results
 from cuebook.service.start import playbook_of
 from cuebook.service.stream import Stream
@@ -147,18 +148,21 @@ class Queries(States):
             raise
 
     async def runs(
-        self,
-        *,
-        name: str | None = None,
-        status: Sequence[str] = (),
-        among: Collection[str] | None = None,
-        limit: int | None = 100,
-        who: Principal = Principal(),
+        self, *, limit: int | None = 100, who: Principal = Principal(), **which: Unpack[RunFilter]
     ) -> list[RunRow]:
-        """Runs, newest first; `name` is a playbook's name. Runs whose ids are in `among` are listed regardless of their
-        status."""
+        """Runs that no other run started, newest first."""
         who.require("viewer", "view runs")
-        return await self.visibility.runs(who, name=name, status=status, among=among, caller="", limit=limit)
+        which["caller"] = ""
+        return await self.visibility.runs(who, limit=limit, **which)
+
+    async def page(
+        self, which: RunFilter, *, limit: int = 100, cursor: str = "", who: Principal = Principal()
+    ) -> RunPage:
+        """A page of such a list: its beginning, or what follows the page that ended with this cursor."""
+        asked = which.copy()
+        if cursor:
+            asked["before"] = mark_of(cursor)
+        return page_of(await self.runs(limit=limit + 1, who=who, **asked), limit)
 
     async def all_runs(self, who: Principal = Principal()) -> list[RunRow]:
         """All runs, newest first, also those that other runs started."""

@@ -58,11 +58,16 @@ def conditions(which: RunFilter, language: Language) -> tuple[str, list[Any]]:
     for name in _EQUAL:
         if name in given:
             add(f"{name} = ?", given[name])
+    if "names" in given:
+        add(among.format("name"), several(given["names"]))
     for name in _FAMILY:
         if name in given:  # the second condition is that of the index
             add(f"{name} = ?" + (f" AND {name} <> ''" if given[name] else ""), given[name])
+    of_ids = f"key IN (SELECT key FROM runs WHERE {among.format('id')})"
     if "visible" in given:
-        add(among.format("owner"), several(given["visible"]))
+        shown = (several(given["shown"]),) if given.get("shown") else ()
+        seen = f"({among.format('owner')} OR {of_ids})" if shown else among.format("owner")
+        add(seen, several(given["visible"]), *shown)
     if "since" in given:
         add("created >= ?", given["since"])
     if "until" in given:
@@ -83,7 +88,7 @@ def conditions(which: RunFilter, language: Language) -> tuple[str, list[Any]]:
             either.append(among.format("status"))
             values.append(several(given["status"]))
         if "among" in given:
-            either.append(f"key IN (SELECT key FROM runs WHERE {among.format('id')})")
+            either.append(of_ids)
             values.append(several(given["among"]))
         add(f"({' OR '.join(either)})")
     if "before" in given:
@@ -97,7 +102,9 @@ def is_listed(row: RunRow, which: RunFilter) -> bool:
     given: dict[str, Any] = {name: value for name, value in which.items() if value is not None}
     if any(name in given and getattr(row, name) != given[name] for name in ("tenant", *_EQUAL, *_FAMILY)):
         return False
-    if row.owner not in given.get("visible", (row.owner,)):
+    if row.owner not in given.get("visible", (row.owner,)) and row.id not in given.get("shown", ()):
+        return False
+    if row.name not in given.get("names", (row.name,)):
         return False
     if not given.get("since", row.created) <= row.created or row.created >= given.get("until", math.inf):
         return False

@@ -21,9 +21,13 @@ class RunFilter(TypedDict, total=False):
     tenant: str | None
     visible: Collection[str] | None
     """Only runs of these owners: what the user may see. An empty collection finds nothing."""
+    shown: Collection[str] | None
+    """Runs with these ids are visible, too, whoever owns them."""
     owner: str | None
     name: str | None
     """The playbook's name."""
+    names: Collection[str] | None
+    """The playbook has one of these names."""
     status: Sequence[str]
     """Any of these; empty for all."""
     among: Collection[str] | None

@@ -6,14 +6,14 @@ approval or a question names sees the run from then on, with its children.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, Literal, Unpack, get_args
 
 from cuebook.gate.roles import Principal
 from cuebook.kernel.errors import NotFound
 from cuebook.kernel.events import FOR_PEOPLE, WaitOpened
 from cuebook.kernel.journal import PURGED, Codec
-from cuebook.kernel.ports import Store
+from cuebook.kernel.ports import RunFilter, Store
 from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.kernel.votes import is_listed, rule_of
 from cuebook.stores.refusals import no_run
@@ -65,34 +65,14 @@ class Visibility:
         rows = list(rows)
         return [row for row in rows if await self.sees(row, who)] if self.is_limited(who) else rows
 
-    async def runs(
-        self,
-        who: Principal,
-        *,
-        name: str | None = None,
-        status: Sequence[str] = (),
-        among: Collection[str] | None = None,
-        caller: str | None = None,
-        limit: int | None = 100,
-    ) -> list[RunRow]:
-        """The runs that this user sees, newest first, with the criteria of the store's `runs`."""
-        asked: dict[str, Any] = {"tenant": who.tenant, "name": name, "status": status, "among": among, "caller": caller}
+    async def runs(self, who: Principal, *, limit: int | None = 100, **which: Unpack[RunFilter]) -> list[RunRow]:
+        """The runs that this user sees, newest first, of those that fit."""
+        which["tenant"] = who.tenant
         owners = await self.owners(who)
-        if owners is None:
-            return await self._store.runs(**asked, limit=limit)
-        found: dict[str, RunRow] = {}
-        for owner in owners:
-            found |= {row.id: row for row in await self._store.runs(**asked, owner=owner, limit=limit)}
-        for run in {wait.run for wait in await self._named(who)} - found.keys():
-            row = await self._row(run)
-            if (
-                row is not None
-                and name in (None, row.name)
-                and caller in (None, row.caller)
-                and ((not status and among is None) or row.status in status or run in (among or ()))
-            ):
-                found[run] = row
-        return sorted(found.values(), key=lambda row: row.created, reverse=True)[:limit]
+        if owners is not None:
+            which["visible"] = owners
+            which["shown"] = {wait.run for wait in await self._named(who)}
+        return await self._store.runs(limit=limit, **which)
 
     # --- waits ---
 

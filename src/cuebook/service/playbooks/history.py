@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path, PurePath
+from typing import Unpack
 
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.events import RunStarted
+from cuebook.kernel.ports import RunFilter, RunMark
 from cuebook.kernel.run import RunRow
 from cuebook.service.playbooks.library import Library, Listed, Shelf
+from cuebook.service.runs.listing import RunPage, cursor_of, mark_of, page_of
 from cuebook.service.service import Principal, Service
 
 _LOOKED_AT = 1000
-"""The maximum number of runs with a given name that are searched for a playbook's runs."""
+"""The maximum number of runs with its names that are searched for a page of a playbook's runs."""
 _REMEMBERED = 10_000
 """The maximum number of runs whose files are cached."""
 _PARTS = 4
@@ -36,28 +39,31 @@ class Histories:
         self._seen: tuple[Shelf, _Known] | None = None
 
     async def of(
-        self,
-        one: Listed,
-        *,
-        status: Sequence[str] = (),
-        among: Collection[str] | None = None,
-        limit: int = 100,
-        who: Principal = Principal(),
+        self, one: Listed, *, limit: int = 100, who: Principal = Principal(), **which: Unpack[RunFilter]
     ) -> list[RunRow]:
-        """The runs of a playbook, newest first. Runs whose ids are in `among` are included regardless of their
-        status."""
-        named: list[RunRow] = []
-        for name in _names(one):
-            named += await self._service.runs(name=name, status=status, among=among, limit=_LOOKED_AT, who=who)
-        named.sort(key=lambda row: row.created, reverse=True)
+        """The runs of a playbook, newest first."""
+        return (await self.page(one, which, limit=limit, who=who)).rows
+
+    async def page(
+        self, one: Listed, which: RunFilter, *, limit: int = 100, cursor: str = "", who: Principal = Principal()
+    ) -> RunPage:
+        """A page of the runs of a playbook, newest first. It is shorter if many other runs have the playbook's name."""
+        asked = which.copy()
+        asked["names"] = _names(one)
+        if cursor:
+            asked["before"] = mark_of(cursor)
         known = await self._known()
         found: list[RunRow] = []
-        for row in named:
-            if len(found) == limit:
-                break
-            if await self._playbook(row, known) == one.id:
-                found.append(row)
-        return found
+        at_once, looked_at = min(limit + 1, _LOOKED_AT), 0
+        while True:
+            rows = await self._service.runs(limit=at_once, who=who, **asked)
+            found += [row for row in rows if await self._playbook(row, known) == one.id]
+            looked_at += len(rows)
+            if len(found) > limit or len(rows) < at_once:
+                return page_of(found, limit)
+            if looked_at >= _LOOKED_AT:
+                return RunPage(found, cursor_of(rows[-1]))
+            asked["before"] = RunMark(rows[-1].created, rows[-1].id)
 
     async def playbooks(self, rows: Iterable[RunRow], shelf: Shelf | None = None) -> dict[str, str]:
         """The id of each run's playbook, by run id. Runs without a playbook are left out."""

@@ -28,8 +28,59 @@ def test_runs_are_listed(cli: CommandLine, run: str) -> None:
     assert "No matching runs." in cli.call("runs", "--status", "failed").out
     assert cli.call("runs", "--limit", "1").err == ""
     cli.call("run", "tea.md")
-    assert cli.call("runs", "--limit", "1").err == "Only the newest 1 are shown; --limit shows more.\n"
+    first = cli.call("runs", "--limit", "1")
+    assert first.err.startswith("There are more; --limit shows more at once, and --cursor ")
+    cursor = first.err.split()[-4]
+    assert cli.call("runs", "--cursor", cursor).out.splitlines()[1].split()[0] == run
+    assert cli.call("runs", "--limit", "1", "--json").object[0]["cursor"] == cursor
     assert "No matching runs." in cli.call("runs", "--status", "awaiting input").out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--status", "faild"), "--status: unknown status 'faild'. Did you mean failed?"),
+        (("--since", "yesterday"), "--since: cannot read 'yesterday'. Write a time such as 30d"),
+        (("--until", "2026-13-01"), "--until: cannot read '2026-13-01'."),
+        (("--trigger", "cron"), "--trigger: unknown trigger 'cron'. Use schedule:NAME"),
+        (("--search", "a " * 11), "--search: at most 10 words."),
+        (("--owner", "x" * 501), "--owner: expected at most 500 characters"),
+        (("--cursor", "abc"), "The cursor is not one of a list of runs."),
+    ],
+    ids=str,
+)
+def test_a_filter_that_cannot_be_meant_is_refused(
+    cli: CommandLine, run: str, options: tuple[str, str], words: str
+) -> None:
+    ran = cli.call("runs", *options)
+    assert (ran.code, ran.out) == (2, "")
+    assert words in " ".join(ran.err.split())
+
+
+def test_runs_are_found_by_what_the_list_shows(cli: CommandLine, run: str) -> None:
+    def found(*options: str) -> list[str]:
+        return [one["run"] for one in cli.call("runs", "--json", *options).object]
+
+    for options in (
+        "--playbook tea.md",
+        "--owner local",
+        "--since 1h",
+        "--until 2999-01-01",
+        "--trigger person",
+        f"--search {run[:6]}",
+    ):
+        assert found(*options.split()) == [run], options
+    assert found("--search", "TEA loc") == [run]
+    for options in (
+        "--playbook tea",
+        "--owner ann",
+        "--since 2999-01-01",
+        "--until 1h",
+        "--trigger schedule",
+        "--search coffee",
+        "--search tea --status failed",
+    ):
+        assert found(*options.split()) == [], options
 
 
 def test_a_step_without_a_title_is_named_once(cli: CommandLine) -> None:

@@ -340,7 +340,7 @@ async def test_a_tenant_sees_only_its_own(web: ServedApp) -> None:
         f"/runs/{run}",
     ):
         assert (await web.guest.get(path, headers=theirs)).status_code == 404
-    assert (await web.guest.get("/api/runs", headers=theirs)).json() == {"runs": []}
+    assert (await web.guest.get("/api/runs", headers=theirs)).json() == {"runs": [], "next": None}
     inbox = (await web.guest.get("/api/inbox", headers=theirs)).json()
     assert (inbox["waits"], inbox["interrupted"], inbox["total"]) == ([], [], 0)
     answered = await web.guest.post(f"/api/waits/{wait}/answer", json={"value": "a"}, headers=theirs)
@@ -494,6 +494,27 @@ async def test_an_unknown_status_is_refused(web: ServedApp) -> None:
         assert "awaiting_approval" in message["fix"]
         assert "expired" in message["fix"]
     assert (await web.get("/api/runs?status=running,paused"))["runs"] == []
+
+
+async def test_runs_are_listed_page_by_page_by_what_they_are_like(web: ServedApp) -> None:
+    await web.model(ScriptedModel(["went"], cycle=True)).serve()
+    book = web.book("tea.md", TEA)
+    runs = [await web.begin(playbook=book) for _ in range(3)]
+    texts = [await web.begin(text=TEA, name="other.md")]
+    for run in (*runs, *texts):
+        await web.until(run, "completed")
+    for query in ("name=tea.md", "search=TEA", f"playbook={book}", "search=tea&since=1h&trigger=person"):
+        first = await web.get(f"/api/runs?{query}&limit=2")
+        assert [one["run"] for one in first["runs"]] == runs[:-3:-1], query
+        later = await web.begin(playbook=book)
+        second = await web.get(f"/api/runs?{query}&cursor={first['next']}")
+        assert [one["run"] for one in second["runs"]] == runs[-3::-1], "not moved by the new run"
+        assert second["next"] is None
+        runs.append(later)
+    for query in ("owner=ann", "status=failed", "trigger=mcp", "until=1h"):
+        assert (await web.get(f"/api/runs?{query}"))["runs"] == [], query
+    for query in ("since=soon", "trigger=cron", "cursor=x", "owner=%00", "search=a+b+c+d+e+f+g+h+i+j+k"):
+        assert (await web.get(f"/api/runs?{query}", 422))["code"] == "bad_input", query
 
 
 async def test_a_single_run_can_be_selected_in_the_list(web: ServedApp) -> None:

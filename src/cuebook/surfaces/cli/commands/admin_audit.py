@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 import msgspec
 
-from cuebook.formats.duration import seconds_of
+from cuebook.formats.moments import EXPECTED, moment_of
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports.admin_acts import ActRecord
 from cuebook.service.audit.admin_audit import act_object
@@ -28,25 +27,15 @@ from cuebook.wiring.evidence import signer_of
 
 _SHOWN = 100
 """Acts that are listed; --json and --export have all of them."""
-_DATES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M")
 
 
 def since_of(given: Given, now: float) -> float:
     """The moment that `--since` names: so long ago, or a date in local time."""
     text = given["since"]
-    if text is None:
-        return 0.0
     try:
-        seconds = seconds_of(text)
-        return 0.0 if seconds is None else now - seconds
+        return 0.0 if text is None else moment_of(text, now)
     except ValueError:
-        pass
-    for form in _DATES:
-        try:
-            return time.mktime(time.strptime(text, form))
-        except (ValueError, OverflowError):
-            continue
-    raise BadInput(f"--since: cannot read '{text}'.", fix="Write a time such as 30d, or a date such as 2026-11-01.")
+        raise BadInput(f"--since: cannot read '{text}'.", fix=f"Write {EXPECTED}.") from None
 
 
 def admin_audit(given: Given) -> int:

@@ -6,8 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any
 
 import click
 import msgspec
@@ -15,18 +14,19 @@ import msgspec
 from cuebook.dialects import registry
 from cuebook.dialects.presentation.projection import Conversation, Projection, seen
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.events import WAITING, RunStatus
+from cuebook.kernel.events import WAITING
 from cuebook.kernel.journal import Entry, step_at
 from cuebook.kernel.run import RunRow, StepRow, WaitRow, stopped
 from cuebook.kernel.votes import votes_words
 from cuebook.service.dispatch.follow import waits_for
 from cuebook.service.runs import objects as run_objects
 from cuebook.service.runs.items import folded
+from cuebook.service.runs.listing import cursor_of
 from cuebook.service.runs.tool_calls import call_object, plan_object
 from cuebook.service.runs.views import only_answered
 from cuebook.service.service import RunView, Service
 from cuebook.surfaces import display
-from cuebook.surfaces.cli import completion, next_steps, options, session
+from cuebook.surfaces.cli import completion, next_steps, options, selection, session
 from cuebook.surfaces.cli.commands.resume import RUN
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import calls_in_words, views
@@ -43,7 +43,7 @@ def _nothing(given: Given, words: str) -> int:
 @command(
     "runs",
     [
-        click.Option(["--status"], metavar="STATUS", multiple=True, help="Only runs in this state; repeatable."),
+        *selection.OPTIONS,
         click.Option(
             ["--limit"],
             type=click.IntRange(1, 10_000),
@@ -51,6 +51,7 @@ def _nothing(given: Given, words: str) -> int:
             show_default=True,
             help="The maximum number of runs.",
         ),
+        click.Option(["--cursor"], metavar="CURSOR", default="", help="Continue where a page with this cursor ended."),
         options.STORE,
         options.AS_JSON,
     ],
@@ -58,40 +59,41 @@ def _nothing(given: Given, words: str) -> int:
 def runs_command(given: Given) -> int:
     """List runs, newest first.
 
-    STATUS is pending, running, paused, awaiting_input, awaiting_approval, completed, failed, cancelled, expired or
-    interrupted. An interrupted run is unfinished, but no process is driving it, whatever its status.
+    A run is listed if all options that are given hold. STATUS is pending, running, paused, awaiting_input,
+    awaiting_approval, completed, failed, cancelled, expired or interrupted. An interrupted run is unfinished, but no process
+    is driving it, whatever its status. TIME is so long ago, as in 7d, or a local date, as in 2026-11-01 or 2026-11-01T09:30.
+    TRIGGER is what started the run: schedule:NAME, webhook:NAME, files:NAME, after:NAME, token or mcp; a kind alone, such
+    as schedule; or person.
+
+    If there are more runs, the cursor of the next page follows on stderr. With --json, each run has the cursor of the page
+    after it. A page neither repeats nor misses a run, even if runs are started or deleted meanwhile.
     """
-    wanted = [one.replace(" ", "_") for one in given["status"]]
-    known = (*get_args(RunStatus), run_objects.INTERRUPTED)
-    for one in wanted:
-        if one not in known:
-            close = get_close_matches(one, known, n=1)
-            hint = f"Did you mean {close[0]}? " if close else ""
-            raise BadInput(f"--status: unknown status '{one}'.", fix=f"{hint}Choose from: {', '.join(known)}.")
+    asked = selection.asked_of(given)
+    asked.checked(time.time(), (), "--")  # before a store is looked for
     if not session.wiring_of(given).has_store():
         return _nothing(given, f"{session.no_runs(session.wiring_of(given))} {session.HOW_TO_START}")
 
     async def look(service: Service) -> int:
         left = {row.id for row in await service.interrupted()}
-        among = left if run_objects.INTERRUPTED in wanted else None
-        rows = await service.runs(status=wanted, among=among, limit=given["limit"] + 1)
-        more = len(rows) > given["limit"]
-        rows = rows[: given["limit"]]
-        if not rows and not given["as_json"]:
-            return _nothing(given, "No matching runs." if given["status"] else session.NO_RUNS)
+        page = await service.page(
+            asked.checked(service.clock(), left, "--"), limit=given["limit"], cursor=given["cursor"]
+        )
+        if not page.rows and not given["as_json"]:
+            return _nothing(given, "No matching runs." if asked.says_something else session.NO_RUNS)
         if given["as_json"]:
-            sys.stdout.write(views.json_line([_row_object(row, row.id in left) for row in rows]))
+            listed = [{**_row_object(row, row.id in left), "cursor": cursor_of(row)} for row in page.rows]
+            sys.stdout.write(views.json_line(listed))
             return 0
         lines = [("RUN", "STARTED", "STATUS", "STEPS", "TOKENS", "COST", "PLAYBOOK")]
-        for row in rows:
+        for row in page.rows:
             totals = row.totals
             status = await _status_of(service, row, interrupted=row.id in left)
             steps = display.steps_of(row)
             cost = display.cost_of(totals)
             lines.append((row.id, display.moment(row.created), status, steps, f"{totals.tokens:,}", cost, row.name))
         print_table(lines)
-        if more:
-            complain(f"Only the newest {len(rows)} are shown; --limit shows more.")
+        if page.next:
+            complain(f"There are more; --limit shows more at once, and --cursor {page.next} the next ones.")
         return 0
 
     return session.look(given, look)

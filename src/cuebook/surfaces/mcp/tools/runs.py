@@ -20,6 +20,7 @@ from cuebook.kernel.run import HOST, Budget, RunRow, WaitRow
 from cuebook.kernel.short_ids import short_id
 from cuebook.kernel.triggers import MCP
 from cuebook.service.playbooks.library import Listed
+from cuebook.service.runs.listing import Asked, RunPage
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.start import check_answers
 from cuebook.surfaces.mcp import run_report
@@ -188,29 +189,33 @@ async def get(call: Call, given: Get) -> CallToolResult:
 async def list_runs(call: Call, given: ListRuns) -> CallToolResult:
     host, caller = call.host, call.caller
     left = {row.id for row in await host.worker.interrupted(caller.principal)}
-    among = left if INTERRUPTED in given.status else None
-    found: list[RunRow] = []
-    for row in await _runs(call, given, sorted(set(given.status)), among, given.limit + len(left)):
-        if not given.status or (INTERRUPTED if row.id in left else row.status) in given.status:
-            found.append(row)
-        if len(found) == given.limit:
-            break
-    return run_report.value_result(
-        {"executions": await run_report.rows(found, host, caller, left)}, untrusted=run_report.LISTED
-    )
+    page = await _page(call, given, left)
+    fitting = [
+        row for row in page.rows if not given.status or (INTERRUPTED if row.id in left else row.status) in given.status
+    ]
+    rows = await run_report.rows(fitting, host, caller, left)
+    more = {"next_cursor": page.next} if page.next else {}
+    return run_report.value_result({"executions": rows, **more}, untrusted=run_report.LISTED)
 
 
-async def _runs(
-    call: Call, given: ListRuns, status: list[str], among: Collection[str] | None, limit: int
-) -> list[RunRow]:
+async def _page(call: Call, given: ListRuns, interrupted: Collection[str]) -> RunPage:
     """Runs of the requested playbook, or all runs, newest first."""
     host, who = call.host, call.caller.principal
     if given.playbook_id and given.path:
         raise BadInput("Expected playbook_id or path, got both.", fix="Leave one of them out.")
+    asked = Asked(
+        owner=given.owner,
+        status=given.status,
+        since=given.since,
+        until=given.until,
+        trigger=given.trigger,
+        search=given.search,
+    )
+    which, limit, cursor = asked.checked(host.service.clock(), interrupted), given.limit, given.cursor
     if not given.playbook_id and not given.path:
-        return await host.service.runs(status=status, among=among, limit=limit, who=who)
+        return await host.service.page(which, limit=limit, cursor=cursor, who=who)
     one = _listed(call, given.playbook_id, given.path)
-    return await host.histories.of(one, status=status, among=among, limit=limit, who=who)
+    return await host.histories.page(one, which, limit=limit, cursor=cursor, who=who)
 
 
 async def restart(call: Call, given: Restart) -> Answer:

@@ -134,7 +134,19 @@ class ListRuns(Arguments, frozen=True):
     status: Annotated[
         list[Literal[RunStatus, "interrupted"]], Meta(description="Only executions in one of these states.")
     ] = []
+    owner: Annotated[str, Meta(description="Only executions that this person started.")] = ""
+    trigger: Annotated[
+        str, Meta(description="Only executions that this started, such as schedule:nightly, schedule or person.")
+    ] = ""
+    since: Annotated[
+        str, Meta(description="Only executions started since then: so long ago, as in 7d, or a date as in 2026-11-01.")
+    ] = ""
+    until: Annotated[str, Meta(description="Only executions started before then.")] = ""
+    search: Annotated[
+        str, Meta(description="Only executions with these words in the playbook's name, the owner or the trigger.")
+    ] = ""
     limit: Annotated[int, Meta(ge=1, le=100, description="At most this many.")] = 20
+    cursor: Annotated[str, Meta(description="The next_cursor of the page before, to continue there.")] = ""
 
 
 Claim = Annotated[str, Meta(max_length=100, description="The claim_id of the step.")]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -15,12 +16,14 @@ from starlette.responses import RedirectResponse, Response
 from cuebook.dialects.playbook import read
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.errors import AlreadyAnswered
-from cuebook.kernel.events import ENDED, Performed, RunStatus, WaitClosed
+from cuebook.kernel.events import ENDED, Performed, WaitClosed
 from cuebook.kernel.outcomes import Page
 from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.service.decisions import decided
 from cuebook.service.runs import compare
 from cuebook.service.runs import objects as run_objects
+from cuebook.service.runs.listing import Asked, RunPage
+from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.service import Principal
 from cuebook.surfaces.display import moment, short
 from cuebook.surfaces.web.api import bodies
@@ -39,8 +42,6 @@ from cuebook.wiring.run_request import check_settings
 
 MOST_RUNS = 1000
 MOST_WAITS = 1_000_000
-LISTED: tuple[str, ...] = (*get_args(RunStatus), run_objects.INTERRUPTED)
-"""Statuses that runs can be filtered by."""
 _FIELD = "var_"
 _DIFF_LINES = 500
 
@@ -232,27 +233,35 @@ async def _closed_at(site: Site, wait: WaitRow) -> float | None:
 
 async def runs(request: Request, site: Site, who: Principal) -> Response:
     query = request.query_params
-    status, limit = _statuses(query.get("status", "")), _limit(query.get("limit", "100"))
     left = {row.id for row in await site.worker.interrupted(who)}
-    among = left if run_objects.INTERRUPTED in status else None
     if query.get("run"):
         row = await site.service.get(query["run"], who)
-        rows = [row] if not status or row.status in status or row.id in (among or ()) else []
-    elif query.get("playbook"):
-        one = await site.library.find(query["playbook"])
-        rows = await site.histories.of(one, status=status, among=among, limit=limit, who=who)
+        status = asked_of(query).status
+        rows = [row] if not status or row.status in status or (row.id in left and INTERRUPTED in status) else []
+        page = RunPage(rows)
     else:
-        rows = await site.service.runs(status=status, among=among, limit=limit, who=who)
-    return answer({"runs": [row_object(row, interrupted=row.id in left) for row in rows]})
+        page = await page_of_runs(request, site, who, left, _limit(query.get("limit", "100")))
+    listed = [row_object(row, interrupted=row.id in left) for row in page.rows]
+    return answer({"runs": listed, "next": page.next or None})
 
 
-def _statuses(text: str) -> list[str]:
-    given = [one.strip() for one in text.split(",") if one.strip()]
-    unknown = next((one for one in given if one not in LISTED), None)
-    if unknown is not None:
-        known = ", ".join(LISTED)
-        raise Problem(422, "bad_status", f"Unknown status '{unknown[:100]}'.", fix=f"Use one of {known}.")
-    return given
+async def page_of_runs(
+    request: Request, site: Site, who: Principal, interrupted: Collection[str], limit: int
+) -> RunPage:
+    """The runs that a request asks for."""
+    query = request.query_params
+    which, cursor = asked_of(query).checked(site.service.clock(), interrupted), query.get("cursor", "")
+    if not query.get("playbook"):
+        return await site.service.page(which, limit=limit, cursor=cursor, who=who)
+    one = await site.library.find(query["playbook"])
+    return await site.histories.page(one, which, limit=limit, cursor=cursor, who=who)
+
+
+def asked_of(query: Mapping[str, str]) -> Asked:
+    """What the parameters of a list ask for. `playbook` is an id of the library, and so not among them."""
+    given = {name: query.get(name, "") for name in ("owner", "since", "until", "trigger", "search")}
+    status = [one.strip() for one in query.get("status", "").split(",") if one.strip()]
+    return Asked(playbook=query.get("name", ""), status=status, **given)
 
 
 def _limit(text: str) -> int:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 from starlette.requests import Request
@@ -16,6 +17,7 @@ from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import PlannedStep
 from cuebook.kernel.run import RunRow
 from cuebook.service.playbooks.library import Listed
+from cuebook.service.runs.listing import LISTED
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.service import PYTHON, Principal
 from cuebook.surfaces.web import problems
@@ -37,6 +39,7 @@ from cuebook.wiring.preview import terms_by_model
 
 HISTORY = 100
 """Number of runs on a page, newest first."""
+FILTERS = ("search", "status", "playbook", "owner", "trigger", "since", "until", "name")
 WAITS = 200
 """Number of waits on a page, oldest first."""
 _KEPT = 300
@@ -174,28 +177,24 @@ def _title(dialect: str, text: str, name: str) -> str:
 
 
 async def runs(request: Request, site: Site, who: Principal) -> Response:
-    status, playbook = (request.query_params.get(name, "") for name in ("status", "playbook"))
-    listed = (await site.library.read()).listed
-    statuses = [status] if status in rest.LISTED else []
+    query = request.query_params
     left = frozenset(row.id for row in await site.worker.interrupted(who))
-    among = left if status == INTERRUPTED else None
-    if playbook:
-        one = await site.library.find(playbook)
-        rows = await site.histories.of(one, status=statuses, among=among, limit=HISTORY, who=who)
-    else:
-        rows = await site.service.runs(status=statuses, among=among, limit=HISTORY, who=who)
+    shown = await rest.page_of_runs(request, site, who, left, HISTORY)
+    older = urlencode({**query, "cursor": shown.next}) if shown.next else ""
     return await _page(
         request,
         site,
         who,
         "runs.html",
-        rows=rows,
+        rows=shown.rows,
         left=left,
-        titles=await _titles(site, rows),
-        listed=listed,
-        chosen=status,
-        playbook=playbook,
-        statuses=rest.LISTED,
+        titles=await _titles(site, shown.rows),
+        listed=(await site.library.read()).listed,
+        asked={name: query.get(name, "") for name in FILTERS},
+        filtered=any(query.get(name) for name in FILTERS),
+        older=older,
+        newest="cursor" in query,
+        statuses=LISTED,
     )
 
 
