@@ -32,6 +32,8 @@ class WebService:
 
     def __init__(self, answer: Callable[[Received], tuple[int, Any]]) -> None:
         self.requests: list[Received] = []
+        self.headers: dict[str, str] = {}
+        """More headers of every response."""
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -46,6 +48,8 @@ class WebService:
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
+                for name, one in outer.headers.items():
+                    self.send_header(name, one)
                 self.end_headers()
                 self.wfile.write(data)
 

@@ -20,6 +20,7 @@ from cuebook.system.folders import FILE, config_folder, data_folder, lies_in, pr
 
 if TYPE_CHECKING:
     from cuebook.config.agents import AgentSettings
+    from cuebook.config.notifications import Notifications
 
 _BUILT_IN: dict[str, Any] = {
     "synchronous": "FULL",
@@ -65,6 +66,8 @@ class Config:
     values: Mapping[str, Setting]
     providers: Mapping[str, Provider] = field(default_factory=dict)
     reach: Reach = field(default_factory=Reach)
+    notifications: Notifications | None = None
+    """None if there is no table [notifications]."""
     user_file: Path | None = None
     project_file: Path | None = None
     """None if neither the working folder nor any of its parents has one."""
@@ -120,7 +123,7 @@ def load(
             values[name] = Setting(around / name, DEFAULT)
     for part in ("seconds", "output"):
         _check_most(values, f"limits.{part}", f"limits.max_{part}")
-    return Config(values, layers.providers, layers.reach, users, projects, folder)
+    return Config(values, layers.providers, layers.reach, layers.notifications, users, projects, folder)
 
 
 def checked_flag(name: str, given: Any) -> Setting:
@@ -166,6 +169,7 @@ _GUARDED = (
     "workspace",
     "workspace_label",
     "pass_env",
+    "serve.public_url",
 )
 """Settings that a project file cannot change. The file may come with a clone, so it must not weaken the user's
 protection, choose a store with its own approvals, or set prices.
@@ -191,6 +195,7 @@ class _Layers:
     skills: dict[str, SkillSettings] = field(default_factory=dict)
     agents: dict[str, AgentSettings] = field(default_factory=dict)
     secrets: dict[str, NamedSecret] = field(default_factory=dict)
+    notifications: Notifications | None = None
 
     @property
     def reach(self) -> Reach:
@@ -213,6 +218,10 @@ class _Layers:
                 read_providers(file, given, self.providers)
             elif name in _REACH:
                 self._reach(file, name, file.table(name, given))
+            elif name == "notifications":
+                from cuebook.config import notifications  # most files have none
+
+                self.notifications = notifications.read(file, file.table(name, given))
             elif name in _TABLES:
                 for part, amount in file.table(name, given).items():
                     self._value(file, f"{name}.{part}", amount)
@@ -221,7 +230,7 @@ class _Layers:
 
     def _value(self, file: ConfigFile, name: str, given: Any) -> None:
         if name not in KINDS:
-            raise file.unknown(name, [*KINDS, "providers", *_REACH])
+            raise file.unknown(name, [*KINDS, "providers", "notifications", *_REACH])
         origin = file.origin(name)
         if file.shared and (name in _GUARDED or name.startswith(_GUARDED_TABLES)):
             raise BadInput(

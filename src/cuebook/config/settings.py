@@ -140,6 +140,17 @@ def _address(value: Any) -> str:
     return address
 
 
+def _public_url(value: Any) -> str:
+    from urllib.parse import urlsplit
+
+    address = _text(value).rstrip("/")
+    parts = urlsplit(address)
+    odd = parts.username or parts.password or parts.query or parts.fragment or not address.isascii() or " " in address
+    if parts.scheme not in ("http", "https") or not parts.hostname or odd:
+        raise _Unfit("must be the address of the web app, such as https://cuebook.example.com")
+    return address
+
+
 def _switch(value: Any) -> bool:
     chosen = {"true": True, "false": False}.get(str(value).strip().lower())
     if chosen is None:
@@ -298,6 +309,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "budget.seconds": _amount,
     "budget.steps": _whole,
     "serve.folders": _folders,
+    "serve.public_url": _public_url,
     "retention.older_than": _duration,
     "retention.status": _statuses,
     "retention.playbook": _text,

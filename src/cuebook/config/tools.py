@@ -100,13 +100,13 @@ def server(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, s
         raise refuse(dotted, f"'{name}' is not a valid tool server name.", HOW_NAMED)
     kinds: dict[str, Callable[[str, Any, Refuse], Any]] = {
         "command": words,
-        "cwd": _text,
+        "cwd": text,
         "env": texts,
         "secret_env": handles,
-        "url": _address,
+        "url": address,
         "headers": texts,
         "secret_headers": handles,
-        "trusted": _flag,
+        "trusted": flag,
         "network": _network,
     }
     made = fields(dotted, table, kinds, refuse)
@@ -148,7 +148,7 @@ def function(name: str, value: Any, refuse: Refuse, *, shared: bool) -> str:
 def search(table: Mapping[str, Any], refuse: Refuse, *, shared: bool) -> Search:
     if shared:
         raise refuse("search", "A project file may not configure web search.", "Move it to your own cuebook.toml.")
-    kinds: dict[str, Callable[[str, Any, Refuse], Any]] = {"provider": _text, "url": _address, "key": _handle}
+    kinds: dict[str, Callable[[str, Any, Refuse], Any]] = {"provider": text, "url": address, "key": handle}
     made = fields("search", table, kinds, refuse)
     if made.get("provider") not in SEARCHES:
         raise refuse("search.provider", f"search.provider must be one of {', '.join(SEARCHES)}.", "Correct it.")
@@ -188,7 +188,7 @@ def skill(name: str, table: Mapping[str, Any], where: str, refuse: Refuse, *, sh
         )
     if not _SKILL.fullmatch(name):
         raise refuse(dotted, f"'{name}' is not a valid skill name.", "Use lowercase letters, digits and -.")
-    values = {part: _text(f"{dotted}.{part}", value, refuse) for part, value in table.items()}
+    values = {part: text(f"{dotted}.{part}", value, refuse) for part, value in table.items()}
     return SkillSettings(values, where)
 
 
@@ -205,13 +205,13 @@ def fields(
     return made
 
 
-def _text(name: str, value: Any, refuse: Refuse) -> str:
+def text(name: str, value: Any, refuse: Refuse) -> str:
     if not isinstance(value, str) or not value.strip():
         raise refuse(name, f"{name} must be a string.", "Put it in quotes.")
     return value.strip()
 
 
-def _flag(name: str, value: Any, refuse: Refuse) -> bool:
+def flag(name: str, value: Any, refuse: Refuse) -> bool:
     if not isinstance(value, bool):
         raise refuse(name, f"{name} must be true or false.", "Correct or remove it.")
     return value
@@ -242,7 +242,7 @@ def texts(name: str, value: Any, refuse: Refuse) -> dict[str, str]:
     return dict(value)
 
 
-def _handle(name: str, value: Any, refuse: Refuse) -> str:
+def handle(name: str, value: Any, refuse: Refuse) -> str:
     if not isinstance(value, str) or not _HANDLE.fullmatch(value):
         raise refuse(
             name,
@@ -255,12 +255,12 @@ def _handle(name: str, value: Any, refuse: Refuse) -> str:
 def handles(name: str, value: Any, refuse: Refuse) -> dict[str, str]:
     if not isinstance(value, dict):
         raise refuse(name, f"{name} must be a table.", 'For example: { TOKEN = "env:MY_TOKEN" }.')
-    return {key: _handle(f"{name}.{key}", handle, refuse) for key, handle in value.items()}
+    return {key: handle(f"{name}.{key}", one, refuse) for key, one in value.items()}
 
 
-def _address(name: str, value: Any, refuse: Refuse) -> str:
-    text = _text(name, value, refuse)
-    parts = urlsplit(text)
+def address(name: str, value: Any, refuse: Refuse) -> str:
+    given = text(name, value, refuse)
+    parts = urlsplit(given)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
         raise refuse(name, f"{name} must be an http or https URL without a password.", "Correct it.")
-    return text
+    return given

@@ -6,18 +6,21 @@ Nothing here knows whom to notify, or how: the service that takes these jobs doe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 from cuebook.kernel.errors import NonDeterminism
-from cuebook.kernel.events import FOR_PEOPLE, RunFinished, Suspended
+from cuebook.kernel.events import FOR_PEOPLE, Performed, RunFinished, Suspended
 from cuebook.kernel.journal import Entry
-from cuebook.kernel.outcomes import SUPERSEDED_RUN
-from cuebook.kernel.ports import Job
+from cuebook.kernel.outcomes import CHILD, SUPERSEDED_RUN, USED, Failed, PlaybookResult, Reply
+from cuebook.kernel.ports import Job, Outbox
 from cuebook.kernel.run import RunRow, WaitRow
 
 NOTICE = "notice"
 """The kind of these jobs."""
 What = Literal["waiting", "failed", "ended", "budget", "schedule"]
+WHAT: tuple[What, ...] = get_args(What)
+_ROUNDING = 1e-9
+"""Sums of small amounts are not exact."""
 _SHOWN = 400
 """Characters of a text that a notice keeps."""
 
@@ -43,6 +46,44 @@ def notice(
 def notices_of(row: RunRow, entries: Sequence[Entry], opened: Sequence[WaitRow]) -> list[Job]:
     """The notices that follow from records: a run began to wait for a person, failed or ended."""
     return [*_of_waits(row, opened), *_of_records(row, entries)]
+
+
+def marks_of(marks: Sequence[float]) -> Outbox:
+    """Puts a notice when the spending of a run, with that of the runs it started, passes one of these amounts of money."""
+
+    def passed(row: RunRow, entries: Sequence[Entry], opened: Sequence[WaitRow]) -> list[Job]:
+        if row.caller or not marks or row.totals.cost < marks[0]:
+            return []
+        before = row.totals.cost - sum(map(_cost, entries))
+        return [
+            notice(
+                row.tenant,
+                "budget",
+                at=entries[-1].at,
+                key=f"{row.id}.{entries[-1].seq}.mark.{mark:g}",
+                run=row.id,
+                playbook=row.name,
+                owner=row.owner,
+                text=f"It has spent ${row.totals.cost:.2f}, which is more than ${mark:g}.",
+            )
+            for mark in marks
+            if before < mark - _ROUNDING <= row.totals.cost
+        ]
+
+    return passed
+
+
+def _cost(entry: Entry) -> float:
+    """What a record adds to the cost of its run."""
+    outcome = entry.event.outcome if type(entry.event) is Performed else None
+    if type(outcome) is Reply:
+        return outcome.usage.cost or 0.0
+    if type(outcome) is PlaybookResult:
+        return float(outcome.used.get("cost", 0.0))
+    if type(outcome) is Failed:
+        used = outcome.details.get("usage") or (outcome.details.get(USED, {}) if CHILD in outcome.details else {})
+        return float(used.get("cost") or 0.0)
+    return 0.0
 
 
 def _of_waits(row: RunRow, opened: Sequence[WaitRow]) -> Iterator[Job]:

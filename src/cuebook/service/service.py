@@ -94,6 +94,7 @@ from cuebook.service.worker import PYTHON
 from cuebook.stores.refusals import no_wait
 
 if TYPE_CHECKING:
+    from cuebook.config.notifications import Notifications
     from cuebook.performers.nodes.hub import Hub
     from cuebook.service.audit.admin_audit import AdminAudit
     from cuebook.service.audit.signature import Signer
@@ -104,6 +105,8 @@ if TYPE_CHECKING:
     from cuebook.service.job_runner import Handler, JobRunner
     from cuebook.service.node_connections import NodeConnections
     from cuebook.service.nodes import Nodes
+    from cuebook.service.notifications.channels import Channel
+    from cuebook.service.notifications.notifier import Notifier
     from cuebook.service.retention import Retention
     from cuebook.service.runs.edits import EditPlan
     from cuebook.service.transfer import Copied
@@ -210,6 +213,14 @@ class Service(Queries):
         from cuebook.service.triggers.firing import Triggers, no_check
 
         return Triggers(self._store, self, start, read, check or no_check)
+
+    def notifier(
+        self, settings: Notifications, channels: Mapping[str, Channel], reveal: Callable[[str], str], public_url: str
+    ) -> Notifier:
+        """Plans and delivers messages about the runs of this store."""
+        from cuebook.service.notifications.notifier import Notifier
+
+        return Notifier(self._store, self, settings, channels, reveal, public_url)
 
     async def notify(self, notice: Job) -> None:
         """Puts a notice, as `notices.notice` makes it, unless nobody is to be notified of anything."""

@@ -26,6 +26,8 @@ async def background(wiring: Wiring, service: Service) -> AsyncIterator[None]:
         await stack.enter_async_context(_retention(wiring, service))
         await stack.enter_async_context(clock_watched(service, schedules))
         await stack.enter_async_context(_jobs(service, _handlers(wiring, service, schedules)))
+        if service.notifies:  # apart from the others, because receivers may be slow
+            await stack.enter_async_context(_jobs(service, wiring.notifier(service).handlers))
         yield
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from cuebook.service.dispatch.temporal.dispatcher import TemporalDispatcher
     from cuebook.service.dispatch.temporal.worker import TemporalWorker
     from cuebook.service.node_connections import NodeConnections
+    from cuebook.service.notifications.notifier import Notifier
     from cuebook.service.playbooks.library import Stored
     from cuebook.service.worker import Released, Worker
 
@@ -228,7 +229,23 @@ class Wiring:
             offer=self.offer(own_programs=programs is not None),
             machine=platform.node(),
             dispatcher=dispatcher,
+            **self._notices(),
         )
+
+    def _notices(self) -> dict[str, Any]:
+        """Whether runs put notices, as arguments for the service: only if there is a channel for messages."""
+        settings = self.config.notifications
+        if settings is None or not settings.channels:
+            return {}
+        from cuebook.kernel.notices import marks_of
+
+        return {"notifies": True, "outboxes": [marks_of(settings.run_marks)] if settings.run_marks else []}
+
+    def notifier(self, service: Service) -> Notifier:
+        """Sends the messages of a service, and answers questions about them."""
+        from cuebook.wiring.notifications import notifier_of
+
+        return notifier_of(self, service)
 
     @cached_property
     def dispatcher(self) -> TemporalDispatcher | None:

@@ -50,6 +50,7 @@ COMMANDS = {
     "policy": ("commands.policy", "Test, show and change what playbooks may do."),
     "secrets": ("commands.secrets", "Manage the names of secrets that playbooks may use."),
     "nodes": ("commands.nodes", "Manage the machines that may perform steps."),
+    "notify": ("commands.notify", "Notify people when runs wait, fail, end or pass a spending mark."),
     "state": ("commands.state", "Look at the values that playbooks keep between runs, and clear them."),
     "users": ("commands.users", "Manage users and their roles."),
     "store": ("commands.store", "Copy runs to another store, and show the space they use."),
@@ -75,7 +76,7 @@ GROUPS = {
     "Write": (("new", "validate", "explain"), ("convert", "graph", "test")),
     "Run": (("run", "resume"), ("answer", "cancel", "decide", "restart", "retry", "runtime")),
     "Inspect": (("runs", "show"), ("audit", "diff", "events", "evidence", "files", "inbox", "replay")),
-    "Operate": (("serve",), ("mcp", "node", "nodes", "policy", "secrets", "state", "users", "worker")),
+    "Operate": (("serve",), ("mcp", "node", "nodes", "notify", "policy", "secrets", "state", "users", "worker")),
     "Keep": ((), ("backup", "delete", "erase", "export", "import", "prune", "restore", "store")),
     "Set up": (("models",), ("completion", "doctor", "keys")),
 }

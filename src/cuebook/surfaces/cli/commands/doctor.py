@@ -61,6 +61,7 @@ def doctor_command(given: Given) -> int:
         for one in wiring.config.reach.servers.values()
     ]
     found["functions"] = _functions(wiring, missing)
+    found["channels"] = _channels(wiring, missing)
     found["worktrees"] = [msgspec.to_builtins(one) for one in wiring.factory.worktrees.leftovers()]
     found["agents"] = [msgspec.to_builtins(status) for status in wiring.factory.catalogue.statuses()]
     if given["as_json"]:
@@ -212,6 +213,20 @@ def _functions(wiring: Wiring, missing: list[str]) -> list[dict[str, Any]]:
     return listed
 
 
+def _channels(wiring: Wiring, missing: list[str]) -> list[dict[str, str]]:
+    """The channels for notifications, and why one cannot be used. Nothing is sent; `cuebook notify test` does that."""
+    settings = wiring.config.notifications
+    if settings is None:
+        return []
+    from cuebook.wiring.notifications import problems_of
+
+    found = problems_of(wiring)
+    missing += [f"{settings.channels[name].where}: {problem}" for name, problem in found.items() if problem]
+    if settings.channels and wiring.config.get("serve.public_url") is None:
+        missing.append("public_url is not set in [serve], so messages have no link to the page that decides.")
+    return [{"name": name, "kind": settings.channels[name].kind, "problem": problem} for name, problem in found.items()]
+
+
 def _setting(wiring: Wiring, name: str) -> dict[str, Any]:
     value, origin = wiring.config.get(name), str(wiring.config.origin(name))
     if name == "model" and value is None:
@@ -290,6 +305,7 @@ def _in_words(found: dict[str, Any], missing: list[str]) -> str:
             for one in found["functions"]
         ),
         *(f"agent     {one['name']}: {one['program'] or one['problem']}" for one in found["agents"]),
+        *(f"notify    {one['name']}: {one['kind']} ({one['problem'] or 'ready'})" for one in found["channels"]),
         *(_worktree_line(one) for one in found["worktrees"]),
         "",
         "settings",

@@ -7,6 +7,7 @@ import sys
 import webbrowser
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
@@ -110,7 +111,7 @@ def _serve(given: Given) -> int:
                     site,
                     listening,
                     host,
-                    names=given["names"],
+                    names=(*given["names"], *_public_name(wiring.config)),
                     on_ready=ready,
                     on_drain=draining,
                     drain=wiring.config.get("worker.drain"),
@@ -166,6 +167,12 @@ def _configuration(given: Given, *, hosted: bool) -> Config:
 def _token(given: Given) -> str:
     path = given["token_file"]
     return options.read_text(path, "--token-file").strip() if path else os.environ.get(TOKEN, "").strip()
+
+
+def _public_name(config: Config) -> tuple[str, ...]:
+    """The host of the public address, which links in messages lead to."""
+    url = config.get("serve.public_url")
+    return (urlsplit(url).netloc,) if url else ()
 
 
 def named_folders(given: Given) -> list[Path]:

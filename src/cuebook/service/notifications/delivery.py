@@ -1,0 +1,162 @@
+"""Delivers messages: held back in quiet hours, tried again with growing pauses, and kept for a while afterwards.
+
+A message is a job in the store, so it survives the process; one that was sent is kept, so it is not made twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import msgspec
+
+from cuebook.config.notifications import Notifications
+from cuebook.formats.quiet_hours import QuietHours
+from cuebook.kernel.errors import NotFound
+from cuebook.kernel.ports import Job, Store
+from cuebook.kernel.run import RunRow, WaitRow
+from cuebook.service.notifications.channels import Channel, Recipient, Undelivered
+from cuebook.service.notifications.message import Message, composed
+from cuebook.service.notifications.people import People, Preferences
+
+if TYPE_CHECKING:
+    from cuebook.service.queries import Queries
+
+log = logging.getLogger("cuebook")
+
+KEPT = 24 * 3600.0
+"""Seconds for which a message that was sent is kept: until then, it is not sent again."""
+KEPT_FAILED = 7 * 24 * 3600.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 900.0
+_SPREAD = 0.2
+"""The part of a pause that differs between messages, so that a receiver that is up again is not flooded."""
+_LONGEST_WISH = 3600.0
+"""Seconds for which a receiver may ask us to leave it alone."""
+
+
+class Delivery:
+    """Takes messages."""
+
+    def __init__(
+        self,
+        store: Store,
+        runs: Queries,
+        settings: Notifications,
+        channels: Mapping[str, Channel],
+        people: People,
+        public_url: str = "",
+    ) -> None:
+        self._store = store
+        self._runs = runs
+        self._settings = settings
+        self.channels = channels
+        self._people = people
+        self.public_url = public_url
+
+    async def handle(self, job: Job) -> Job | None:
+        """Sends a message, if it is time to. Returns it as it is kept."""
+        said, now = job.body, self._store.now()
+        if said["state"] in ("sent", "failed", "moot"):
+            return None  # it was kept for long enough
+        run, wait = await self._concerned(job)
+        if "wait" in said and (wait is None or wait.state != "open"):
+            return _kept(job, now, "moot")
+        person = str(said.get("to", ""))
+        preferences = (await self._people.all_preferences(job.tenant)).get(person) if person else None
+        if person and preferences is None:
+            return _kept(job, now, "moot")
+        quiet = self._quiet_until(job, preferences, now)
+        if quiet is not None:
+            return msgspec.structs.replace(job, due=quiet, body={**said, "state": "held", "error": ""})
+        return await self._send(job, run, wait, preferences, now)
+
+    async def _send(
+        self, job: Job, run: RunRow | None, wait: WaitRow | None, preferences: Preferences | None, now: float
+    ) -> Job:
+        name = str(job.body["channel"])
+        channel = self.channels.get(name)
+        try:
+            if channel is None:
+                raise Undelivered(f"No channel '{name}' is configured where this process runs.")
+            message = self.message(job, run, wait, texts=channel.settings.texts)
+            to = None if preferences is None else await self._recipient(job, channel, preferences)
+            reference = await channel.send(message, now, to)
+        except Undelivered as problem:
+            return self._failed(job, problem, now)
+        return _kept(job, now, "sent", reference)
+
+    def message(self, job: Job, run: RunRow | None, wait: WaitRow | None, *, texts: bool) -> Message:
+        """The message, in which every secret that this process knows is masked as well."""
+        return self._runs.masked(composed(job, self.public_url, run, wait, texts=texts))
+
+    async def _concerned(self, job: Job) -> tuple[RunRow | None, WaitRow | None]:
+        run, wait = None, None
+        try:
+            if "run" in job.body:
+                run = await self._store.run(str(job.body["run"]))
+            if "wait" in job.body:
+                wait = await self._store.wait(str(job.body["wait"]))
+        except NotFound:  # it was deleted
+            pass
+        return run, wait
+
+    async def _recipient(self, job: Job, channel: Channel, preferences: Preferences) -> Recipient:
+        person, settings = str(job.body["to"]), channel.settings
+        if settings.kind == "email":
+            if not preferences.address:
+                raise Undelivered(f"{person} has not set an e-mail address.", final=True)
+            return Recipient(person, preferences.address)
+        account = await self._people.account_of(job.tenant, person, settings.name)
+        if not account:
+            raise Undelivered(f"{person} has not linked a Slack account.", final=True)
+        return Recipient(person, account)
+
+    def _quiet_until(self, job: Job, preferences: Preferences | None, now: float) -> float | None:
+        rules = self._settings.rules(str(job.body.get("playbook", "")))
+        if job.body["what"] in (rules.quiet_except or ()):
+            return None
+        hours, zone = rules.quiet_hours or "", rules.time_zone or "UTC"
+        if preferences is not None:
+            hours, zone = preferences.quiet_hours or hours, preferences.time_zone or zone
+        found = QuietHours.parse(hours) if hours else None
+        return None if found is None else found.until(now, zone)
+
+    def _failed(self, job: Job, problem: Undelivered, now: float) -> Job:
+        attempts = int(job.body["attempts"]) + 1
+        first = float(job.body.get("first") or now)
+        body = {
+            **job.body,
+            "attempts": attempts,
+            "error": problem.why,
+            "state": "pending",
+            "first": first,
+            "tried": now,
+        }
+        pause = _pause(job.name, attempts, problem.after)
+        if problem.final or now + pause - first > self._settings.give_up_after:
+            log.warning("A message could not be delivered: %s", problem.why, extra={"fields": _fields(job)})
+            return _kept(msgspec.structs.replace(job, body=body), now, "failed")
+        log.info("A message is tried again: %s", problem.why, extra={"fields": _fields(job)})
+        return msgspec.structs.replace(job, due=now + pause, body=body)
+
+
+def _pause(name: str, attempts: int, wish: float | None) -> float:
+    """Seconds until the next attempt."""
+    pause = min(_FIRST_PAUSE * 2.0 ** min(attempts - 1, 20), _LONGEST_PAUSE)
+    pause *= 1 + _SPREAD * (crc32(f"{name} {attempts}".encode()) % 1000) / 1000
+    return max(pause, min(wish or 0.0, _LONGEST_WISH))
+
+
+def _kept(job: Job, now: float, state: str, reference: Mapping[str, Any] = {}) -> Job:
+    """A message that is not sent any more, until it is forgotten."""
+    body = {**job.body, "state": state, "ended": now, **({"reference": dict(reference)} if reference else {})}
+    if state != "failed":
+        body["error"] = ""
+    return msgspec.structs.replace(job, due=now + (KEPT_FAILED if state == "failed" else KEPT), body=body)
+
+
+def _fields(job: Job) -> dict[str, Any]:
+    names = ("channel", "to", "what", "run", "wait")
+    return {name: job.body[name] for name in names if job.body.get(name)}
