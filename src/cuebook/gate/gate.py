@@ -386,6 +386,11 @@ class Gate:
                 for one in case.overrides
                 if one.id not in revoked
             ]
+        if run.trigger and len(policies) == 1:  # otherwise the policy has changed since the run started
+            from cuebook.gate.standing import STANDING, standing_overrides  # most runs have no trigger
+
+            standing = await self._kept.kept(run.tenant, STANDING)
+            found += standing_overrides(standing, run, case.policy, self._clock())
         if found and approvals_of(policies).different_person:
             return [override for override in found if override.by != run.owner]
         return found

@@ -342,7 +342,7 @@ class Service(Queries):
         settings = await self._with_worktree(settings, document, row)
         if preset:
             who.require("approver", "choose a policy for a run")
-        policy = (await self._policy_of(document, name, who)).for_run(preset)
+        policy = (await self.policy_of(document, name, who)).for_run(preset)
         check_postconditions(dialect, document, name, policy)
         named = named_in(declared_by(dialect, document), inputs.values)
         await self._learn_of(row, named, (), policy.snapshot())  # the driver will wait for missing secrets
@@ -825,7 +825,7 @@ class Service(Queries):
             updated=now,
         )
 
-    async def _policy_of(self, document: Document | None, name: str, who: Principal) -> Policy:
+    async def policy_of(self, document: Document | None, name: str, who: Principal) -> Policy:
         """The current policy with the playbook's own rules, which can only make it stricter."""
         today = await self.policy(who)
         own = None if document is None else document.policy

@@ -6,18 +6,25 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cuebook.dialects.playbook import Playbook
 from cuebook.gate.roles import Principal
 from cuebook.kernel.errors import CuebookError
-from cuebook.kernel.run import RunRow
+from cuebook.kernel.run import RunRow, Settings
+from cuebook.service.preview.explanation import Explanation, explain
 from cuebook.service.service import Service
-from cuebook.service.triggers import Target, Triggers
+from cuebook.service.start import options_of
+from cuebook.service.triggers import Target, Trigger, Triggers
+from cuebook.service.triggers.administration import TriggerAdministration
+from cuebook.service.triggers.firing import Read
+from cuebook.service.triggers.permissions import Permissions
 from cuebook.service.triggers.schedules import Schedules
 from cuebook.service.triggers.target import playbook_of
-from cuebook.wiring.run_request import RunRequest, start_run
+from cuebook.wiring.preview import preview_setup
+from cuebook.wiring.run_request import RunRequest, start_run, typed_inputs
 from cuebook.wiring.wiring import Wiring
 
 log = logging.getLogger("cuebook.triggers")
@@ -37,8 +44,13 @@ def triggers_of(wiring: Wiring, service: Service) -> Triggers:
         wanted = request_of(target, inputs)
         return await start_run(wiring, service, playbook, wanted, who, key=key, trigger=trigger)
 
-    workspace = Path(wiring.factory.workspace.path)
-    return service.triggers(start, lambda target: playbook_of(target, workspace))
+    async def check(trigger: Trigger, playbook: Playbook, inputs: Mapping[str, Any], who: Principal) -> str:
+        adapted = playbook.adapted(trigger.target.options)
+        policy = await service.policy_of(adapted, playbook.name, who)
+        return await Permissions(service, triggers).check(trigger, playbook, policy.digest)
+
+    triggers = service.triggers(start, reader_of(wiring), check)
+    return triggers
 
 
 def request_of(target: Target, inputs: Mapping[str, Any]) -> RunRequest:
@@ -53,10 +65,33 @@ def request_of(target: Target, inputs: Mapping[str, Any]) -> RunRequest:
     )
 
 
+def administration_of(wiring: Wiring, service: Service) -> TriggerAdministration:
+    """What people may do with the triggers of a service."""
+
+    async def explained(playbook: Playbook, target: Target, who: Principal) -> Explanation:
+        setup = await asyncio.to_thread(preview_setup, wiring, target.model)
+        adapted = replace(playbook, document=playbook.adapted(target.options))
+        options = options_of(adapted.dialect, adapted.document, adapted.where, Settings(options=target.options))
+        settings = Settings(
+            folder=playbook.folder, answers=target.answers, unattended=target.unattended, options=options
+        )
+        inputs = typed_inputs(playbook, target.inputs)
+        return await explain(service, adapted, inputs, settings, setup, who, every_act=True)
+
+    triggers = triggers_of(wiring, service)
+    return TriggerAdministration(service, triggers, schedules_of(service, triggers), reader_of(wiring), explained)
+
+
+def reader_of(wiring: Wiring) -> Read:
+    """Reads the playbook of a target. It may import files of this process's workspace."""
+    workspace = Path(wiring.factory.workspace.path)
+    return lambda target: playbook_of(target, workspace)
+
+
 def schedules_of(service: Service, triggers: Triggers) -> Schedules:
     """The schedules of a service. This process fires those whose workspace it offers."""
     offer = service.offer
-    return Schedules(triggers, None if offer is None else frozenset(offer.names))
+    return Schedules(triggers, None if offer is None else frozenset(offer.workspaces))
 
 
 @asynccontextmanager

@@ -63,6 +63,8 @@ class Explanation(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     asked: tuple[StepRuling, ...] = ()
     """What would be asked in each step that a run may reach, with every act."""
+    policy: str = ""
+    """The digest of the policy that decided."""
 
     @property
     def asking(self) -> list[StepRuling]:
@@ -167,6 +169,7 @@ async def explain(
         _refused(playbook, service, policy),
         tuple(dict.fromkeys((*preview.notes, *flaws))),
         step_rulings(before, (*ruled, *after)),
+        policy.digest,
     )
 
 

@@ -55,6 +55,10 @@ class ActRuling(msgspec.Struct, frozen=True):
     """The policy's decisions on the tools that the model may call."""
     fails: bool = False
     """Whether every run fails here under any policy, because a secret, tool or program is missing."""
+    settled_by: tuple[tuple[str, str], ...] = ()
+    """The domains and patterns of the overrides that would stop the asking, apart from those for `tools`."""
+    once_only: str = ""
+    """Why no override would, as a clause."""
 
     @property
     def secrets(self) -> tuple[SecretUse, ...]:
@@ -133,7 +137,8 @@ class Rulings:
             case Admitted(ruling=found):
                 return ActRuling(act, str(found["decision"]), tuple(found["rules"]), hosts)
             case Needed(details=details):
-                return ActRuling(act, "ask", _asking(act, details), hosts)
+                asking = ActRuling(act, "ask", _asking(act, details), hosts)
+                return _settled(asking, next(iter(details.get("offers", ())), ()), str(details.get("once_only", "")))
             case failed if failed.code == "secret_missing":
                 decision = "ask" if act.approval else str(failed.details["decision"])
                 rules = _asking(act, failed.details) if decision == "ask" else tuple(failed.details["rules"])
@@ -164,10 +169,18 @@ class Rulings:
             decision, rules = "ask", (*_ASKS, *(rules if decision == "ask" else ()))
         decision, rules = self._or_stricter(act, touched, decision, rules)
         names = [effect.tool] if isinstance(effect, CallTool) else [one.tool for one in tools]
-        if decision in ("allow", "ask") and (untrusted := await self._untrusted(names)):
+        untrusted = await self._untrusted(names) if decision in ("allow", "ask") else ()
+        if untrusted:
             decision, rules = "ask", (*(rules if decision == "ask" else ()), *untrusted)
+        once = f"{_ASKS[0]}, and that is asked about each time" if act.approval else ""
+        if untrusted:
+            once = "a tool server needs approval first"
         notes = [act.open.in_words(note) for note in dict.fromkeys(notes)]
-        return ActRuling(act, decision, rules, tuple(found.hosts), tuple(notes), tuple(tools), missing)
+        made = ActRuling(act, decision, rules, tuple(found.hosts), tuple(notes), tuple(tools), missing)
+        if decision != "ask":
+            return made
+        asked = [(one.domain, one.target) for one in touched if one.decision == "ask"]
+        return _settled(made, asked, once)
 
     async def _lacking(self, effect: Effect) -> SecretProblem | None:
         """The secret that is unavailable. Only the owner of this machine learns which secrets exist."""
@@ -212,6 +225,18 @@ class Rulings:
 
 
 _RULED = (RunCommand, SendHttp, Browse, CallNode, CallTool, AskModel, ReadSource)
+
+
+def _settled(found: ActRuling, patterns: Iterable[tuple[str, str]], once_only: str) -> ActRuling:
+    """The ruling with the overrides that would stop the asking, if all of them are known before the run."""
+    patterns = tuple((domain, pattern) for domain, pattern in patterns)
+    if not once_only and any(one in pattern for one in found.act.open.stand_ins for _, pattern in patterns):
+        once_only = "it depends on values that only the run knows"
+    if not once_only and not patterns:
+        once_only = "no single action is known before the run"
+    if once_only:
+        return msgspec.structs.replace(found, once_only=once_only)
+    return msgspec.structs.replace(found, settled_by=patterns)
 
 
 def _asking(act: Act, details: Mapping[str, Any]) -> tuple[str, ...]:

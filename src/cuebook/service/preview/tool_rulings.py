@@ -44,6 +44,8 @@ class ToolRuling(msgspec.Struct, frozen=True):
     own: tuple[tuple[str, str], ...] = ()
     """The rules about the tool itself."""
     kinds: tuple[KindRuling, ...] = ()
+    asked: tuple[Action, ...] = ()
+    """The actions that are asked about, if they are known."""
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -79,7 +81,8 @@ class ToolRulings:
             decision, own = "allow", (_OWN_AFFAIR,)
         ruled = tuple(self._kind(kind) for kind in kinds)
         worst = strictest([decision, *(one.decision for one in ruled)])  # type: ignore[list-item]
-        return ToolRuling(action.target, worst, own, ruled)
+        known = all(one.decision == "allow" for one in ruled)
+        return ToolRuling(action.target, worst, own, ruled, (action,) if known and decision == "ask" else ())
 
     def _kind(self, kind: Kind) -> KindRuling:
         found = self.decide(kind.action)

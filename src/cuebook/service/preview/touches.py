@@ -179,7 +179,8 @@ class _Search:
         touched = await self.touched([(label, call)], tools.decide)
         decision = strictest(one.decision for one in touched)  # type: ignore[misc]
         reasons = [reason for one in touched if one.decision == decision for reason in one.rules]
-        return ToolRuling(call.tool, decision, tuple(dict.fromkeys(reasons))), touched
+        asked = tuple(Action(one.domain, one.target) for one in touched if one.decision == "ask")  # type: ignore[arg-type]
+        return ToolRuling(call.tool, decision, tuple(dict.fromkeys(reasons)), asked=asked), touched
 
     async def touched(self, effects: Iterable[tuple[str, Effect]], decide: Decide) -> list[Touched]:
         """Returns what these effects touch. Each effect is paired with the label of its step."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from datetime import datetime, tzinfo
+from difflib import get_close_matches
 from functools import lru_cache
 from itertools import islice
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
-from cuebook.formats.suggestions import meant
 from cuebook.kernel.errors import BadInput
 
 _FIELDS = "minute, hour, day of the month, month, day of the week"
@@ -57,7 +57,8 @@ def zone_of(name: str) -> tzinfo:
     except (ZoneInfoNotFoundError, ValueError, OSError):
         from zoneinfo import available_timezones
 
-        fix = meant(name, sorted(available_timezones())) or "Use a name such as Europe/Berlin or UTC."
+        close = get_close_matches(name, sorted(available_timezones()), n=1)
+        fix = f"Did you mean '{close[0]}'?" if close else "Use a name such as Europe/Berlin or UTC."
         raise BadInput(f"Unknown time zone '{name[:100]}'.", fix=fix) from None
 
 

@@ -19,6 +19,7 @@ from cuebook.kernel.events import ENDED
 from cuebook.kernel.notices import notice
 from cuebook.kernel.ports import Job, Store
 from cuebook.kernel.run import RunRow
+from cuebook.service.job_runner import Handler
 from cuebook.service.service import Service
 from cuebook.service.start import id_for
 from cuebook.service.triggers.trigger import MOST_REQUESTED, Firing, State, Target, Trigger
@@ -63,14 +64,22 @@ class Triggers:
 
     # --- storage ---
 
-    async def add(self, trigger: T) -> T:
+    async def add(self, trigger: T, who: Principal = Principal()) -> T:
         """Stores a new trigger. Raises `Conflict` if its name is taken."""
+        who.require("runner", f"add {trigger.KIND}s")
         if await self._store.put_job(trigger.job(self.now())) is None:
             raise Conflict(
                 f"There is already a {trigger.KIND} named '{trigger.name}'; nothing was changed.",
-                fix=f"Choose another name, or remove the old one: `cuebook {trigger.KIND} remove {trigger.name}`.",
+                fix=f"Choose another name, or remove the old one: `cuebook {trigger.COMMAND} remove {trigger.name}`.",
             )
+        await self.record("add", trigger, who, {"playbook": trigger.target.path})
         return trigger
+
+    async def record(
+        self, what: str, trigger: Trigger, who: Principal, details: Mapping[str, Any] = {}, **more: Any
+    ) -> None:
+        """Records what a person did to a trigger in the audit of administrative acts."""
+        await self._service.record_act(f"{trigger.KIND}.{what}", trigger.name, who, details, **more)
 
     async def get(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
         who.require("viewer", f"view {kind.KIND}s")
@@ -101,15 +110,48 @@ class Triggers:
 
     async def change(self, kind: type[T], name: str, who: Principal, change: Callable[[T], T]) -> T:
         """Changes a trigger of this user, or of any user for an admin."""
-        return await self._replace(kind, name, who.tenant, lambda trigger: change(self._own(trigger, who)))
+        return await self._replace(kind, name, who.tenant, lambda trigger: change(self.own(trigger, who)))
 
     async def remove(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
         """Removes a trigger. Its runs stay."""
         while True:
             job = await self._job(kind, name, who.tenant)
-            trigger = self._own(kind.of(job), who)
+            trigger = self.own(kind.of(job), who)
             if await self._store.drop_job(job):
+                await self.record("remove", trigger, who)
                 return trigger
+
+    async def pause(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
+        """Stops a trigger until it is resumed. What it queued is skipped."""
+
+        def paused(trigger: T) -> T:
+            for firing in (*trigger.requested, *([trigger.queued] if trigger.queued else ())):
+                skipped = msgspec.structs.replace(firing, state="skipped", reason="It was paused.", inputs={})
+                trigger = trigger.recorded(skipped)
+            return msgspec.structs.replace(trigger, paused=True, queued=None, requested=())
+
+        return await self.change(kind, name, who, paused)
+
+    async def resume(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
+        """Ends a pause or a suspension. What was planned in the meantime is not made up for."""
+        return await self.change(kind, name, who, lambda one: one if one.is_active else one.resumed(self.now()))
+
+    async def try_firing(
+        self, kind: type[T], name: str, tenant: str, key: str, handle: Handler, held: float
+    ) -> Firing | None:
+        """Does the work of a trigger here, unless another process does it. Returns what became of a firing, once it is known."""
+        job = await self._job(kind, name, tenant)
+        firing = kind.of(job).firing(key)
+        if firing is not None and firing.state != "requested":
+            return firing
+        if job.due is None or job.due > self.now():
+            return None  # another process has taken it
+        taken = await self._store.put_job(msgspec.structs.replace(job, due=self.now() + held))
+        if taken is not None:
+            after = await handle(taken)
+            if after is not None:
+                await self._store.put_job(msgspec.structs.replace(after, version=taken.version))
+        return None
 
     async def _replace(self, kind: type[T], name: str, tenant: str, change: Callable[[T], T]) -> T:
         while True:  # again if another process changed it at the same time
@@ -122,11 +164,12 @@ class Triggers:
     async def _job(self, kind: type[Trigger], name: str, tenant: str) -> Job:
         job = await self._store.job(tenant, kind.KIND, name)
         if job is None:
-            fix = f"`cuebook {kind.KIND} list` lists all of them."
+            fix = f"`cuebook {kind.COMMAND} list` lists all of them."
             raise NotFound(f"There is no {kind.KIND} named '{name[:100]}'.", fix=fix)
         return job
 
-    def _own(self, trigger: T, who: Principal) -> T:
+    def own(self, trigger: T, who: Principal) -> T:
+        """The trigger, if this user may change it. Raises `NotAllowed` otherwise."""
         who.require("runner", f"change {trigger.KIND}s")
         if who.name != trigger.owner and not who.may("admin"):
             raise NotAllowed(
@@ -237,7 +280,7 @@ class Triggers:
         """Stops a trigger until a person resumes it, and notifies."""
         log_event(log, "trigger.suspended", logging.WARNING, trigger=trigger.trigger, by=trigger.owner)
         key = "suspended" if firing is None else f"suspended.{firing.key}"
-        fix = f"`cuebook {trigger.KIND} resume {trigger.name}` resumes it."
+        fix = f"`cuebook {trigger.COMMAND} resume {trigger.name}` resumes it."
         await self.notify(trigger, key, f"{trigger.KIND.capitalize()} '{trigger.name}' is suspended. {reason} {fix}")
         if firing is not None:
             trigger = self._done(trigger, firing, "skipped", reason=reason)

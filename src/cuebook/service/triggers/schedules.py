@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import msgspec
 
@@ -37,6 +37,7 @@ class Schedule(Trigger, frozen=True, kw_only=True, omit_defaults=True):
     """A trigger that fires at planned moments."""
 
     KIND: ClassVar[str] = SCHEDULE
+    COMMAND: ClassVar[str] = "schedule"
 
     cron: str
     zone: str
@@ -48,6 +49,9 @@ class Schedule(Trigger, frozen=True, kw_only=True, omit_defaults=True):
 
     def next_due(self) -> float:
         return self.next + self.delay(self.next)
+
+    def resumed(self, now: float) -> Self:
+        return msgspec.structs.replace(super().resumed(now), next=next_moment(self.cron, self.zone, now))
 
     def delay(self, moment: float) -> float:
         if not self.jitter:
@@ -89,31 +93,15 @@ class Schedules:
 
     # --- for people ---
 
-    async def add(self, schedule: Schedule) -> Schedule:
+    async def add(self, schedule: Schedule, who: Principal = Principal()) -> Schedule:
         check_times(schedule.cron, schedule.zone, schedule.jitter, schedule.catch_up, self._triggers.now())
-        return await self._triggers.add(schedule)
+        return await self._triggers.add(schedule, who)
 
     async def pause(self, name: str, who: Principal = Principal()) -> Schedule:
-        """Stops a schedule until it is resumed. What it queued is skipped."""
-
-        def paused(schedule: Schedule) -> Schedule:
-            for firing in (*schedule.requested, *([schedule.queued] if schedule.queued else ())):
-                skipped = msgspec.structs.replace(firing, state="skipped", reason="It was paused.", inputs={})
-                schedule = schedule.recorded(skipped)
-            return msgspec.structs.replace(schedule, paused=True, queued=None, requested=())
-
-        return await self._triggers.change(Schedule, name, who, paused)
+        return await self._triggers.pause(Schedule, name, who)
 
     async def resume(self, name: str, who: Principal = Principal()) -> Schedule:
-        """Ends a pause or a suspension. What was planned in the meantime is not made up for."""
-
-        def resumed(schedule: Schedule) -> Schedule:
-            if schedule.is_active:
-                return schedule
-            following = next_moment(schedule.cron, schedule.zone, self._triggers.now())
-            return msgspec.structs.replace(schedule, paused=False, suspended="", next=following)
-
-        return await self._triggers.change(Schedule, name, who, resumed)
+        return await self._triggers.resume(Schedule, name, who)
 
     # --- for processes that fire ---
 

@@ -79,6 +79,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     KIND: ClassVar[str] = ""
     """The kind of its jobs, which is also how the trigger of its runs begins: see `kernel.triggers`."""
+    COMMAND: ClassVar[str] = "trigger"
+    """The command that manages it."""
 
     tenant: str
     name: str
@@ -103,6 +105,21 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def trigger(self) -> str:
         """What its runs record as their trigger."""
         return trigger_of(self.KIND, self.name)
+
+    @property
+    def words(self) -> str:
+        """What fires it, as a clause."""
+        return ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """More about it, for people."""
+        return ()
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The fields of its kind, as JSON."""
+        return {}
 
     @property
     def is_active(self) -> bool:
@@ -133,6 +150,10 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @classmethod
     def of(cls, job: Job) -> Self:
         return msgspec.convert({**job.body, "tenant": job.tenant, "name": job.name}, cls)
+
+    def resumed(self, now: float) -> Self:
+        """The trigger without its pause or suspension."""
+        return msgspec.structs.replace(self, paused=False, suspended="")
 
     def recorded(self, firing: Firing) -> Self:
         """The trigger with this firing in its history. What became of it replaces what was planned."""

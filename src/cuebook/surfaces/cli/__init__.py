@@ -47,6 +47,7 @@ COMMANDS = {
     "worker": ("commands.worker", "Drive the runs of a store that several machines share."),
     "node": ("commands.node", "Offer what this machine can do to a server."),
     "mcp": ("commands.mcp", "Serve Cuebook to an assistant, as an MCP server."),
+    "schedule": ("commands.schedule", "Run playbooks at planned times."),
     "policy": ("commands.policy", "Test, show and change what playbooks may do."),
     "secrets": ("commands.secrets", "Manage the names of secrets that playbooks may use."),
     "nodes": ("commands.nodes", "Manage the machines that may perform steps."),
@@ -78,7 +79,7 @@ GROUPS = {
     "Inspect": (("runs", "show"), ("audit", "diff", "events", "evidence", "files", "inbox", "replay")),
     "Operate": (("serve",), ("mcp", "node", "nodes", "notify", "policy", "secrets", "state", "users", "worker")),
     "Keep": ((), ("backup", "delete", "erase", "export", "import", "prune", "restore", "store")),
-    "Set up": (("models",), ("completion", "doctor", "keys")),
+    "Set up": (("models",), ("completion", "doctor", "keys", "schedule")),
 }
 """The groups in `--help`: the most used commands, shown with their descriptions, and the others, shown by name only."""
 

@@ -1,0 +1,68 @@
+"""Standing permissions: what an approver allows the runs of one trigger to do without asking, as long as nothing changes.
+
+A permission lists single actions. It holds for the playbook and the policy that the approver saw, and until it expires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from cuebook.gate.policy import Override
+from cuebook.kernel.context import digest_of
+from cuebook.kernel.run import RunRow
+
+STANDING = "standing"
+"""The kind of the records: one for each trigger, by the name that its runs record."""
+
+
+class Allowed(msgspec.Struct, frozen=True):
+    """An action that is allowed in advance."""
+
+    domain: str
+    pattern: str
+    step: str = ""
+    """The step that would ask about it."""
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """A standing permission."""
+
+    trigger: str
+    playbook: str
+    """The digest of the playbook, with everything that it imports."""
+    policy: str
+    """The digest of the policy."""
+    allowed: tuple[Allowed, ...]
+    by: str
+    at: float
+    """When it was given: it does not hold for runs that were started before."""
+    expires: float
+
+    def problem(self, playbook: str, policy: str, now: float) -> str:
+        """Why it does not hold for a run of this playbook under this policy, as a sentence; empty if it holds."""
+        if now >= self.expires:
+            return "It has expired."
+        if playbook != self.playbook:
+            return "The playbook has changed since."
+        if policy != self.policy:
+            return "The policy has changed since."
+        return ""
+
+
+def standing_overrides(
+    records: Mapping[str, Mapping[str, Any]], run: RunRow, snapshot: str | None, now: float
+) -> Sequence[Override]:
+    """The actions that a run may perform because of its trigger. A fork of it, or a child, has none of them."""
+    body = records.get(run.trigger)
+    if body is None or run.parent or run.caller or snapshot is None:
+        return ()
+    found = msgspec.convert(body, Standing)
+    if found.at > run.created or found.problem(run.playbook, digest_of(snapshot), now):
+        return ()
+    return [
+        Override(f"{STANDING} {found.trigger}", one.domain, one.pattern, found.by, found.at, found.expires, tenant=run.tenant)  # type: ignore[arg-type]
+        for one in found.allowed
+    ]  # fmt: skip

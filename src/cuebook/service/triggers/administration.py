@@ -1,0 +1,142 @@
+"""What people do with triggers: add, look at, pause, resume, fire, allow and remove them. Each change is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from cuebook.dialects.playbook import Playbook
+from cuebook.gate.roles import Principal
+from cuebook.gate.standing import Standing
+from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.outcomes import EffectFailed
+from cuebook.kernel.ports import Job
+from cuebook.service.job_runner import HELD
+from cuebook.service.preview.explanation import Explanation
+from cuebook.service.service import Service
+from cuebook.service.triggers.firing import Read, Triggers
+from cuebook.service.triggers.permissions import LASTS, Asking, Permissions, askings
+from cuebook.service.triggers.schedules import Schedule, Schedules
+from cuebook.service.triggers.trigger import Firing, Target, Trigger
+
+T = TypeVar("T", bound=Trigger)
+
+Explain = Callable[[Playbook, Target, Principal], Awaitable[Explanation]]
+"""Explains the runs of a target, for the person whom they belong to."""
+
+_LOOK = 0.1
+"""Seconds between two looks at a firing that another process does."""
+
+
+class TriggerView(msgspec.Struct, frozen=True):
+    """A trigger with everything that people want to know about it."""
+
+    trigger: Trigger
+    asks: tuple[Asking, ...] = ()
+    """What its runs would ask, today."""
+    explained: Explanation | None = None
+    problem: str = ""
+    """Why its runs would not start, or why that is unknown."""
+    standing: Standing | None = None
+    standing_problem: str = ""
+    """Why its permission no longer holds."""
+
+    @property
+    def covered(self) -> frozenset[tuple[str, str]]:
+        """The actions that it may do without asking."""
+        if self.standing is None or self.standing_problem:
+            return frozenset()
+        return frozenset((one.domain, one.pattern) for one in self.standing.allowed)
+
+    @property
+    def waits_for(self) -> list[Asking]:
+        """What its runs would wait for."""
+        covered = self.covered
+        return [
+            one
+            for one in self.asks
+            if not one.allowed or any((each.domain, each.pattern) not in covered for each in one.allowed)
+        ]
+
+
+class TriggerAdministration:
+    def __init__(
+        self, service: Service, triggers: Triggers, schedules: Schedules, read: Read, explain: Explain
+    ) -> None:
+        self._service = service
+        self.triggers = triggers
+        self.schedules = schedules
+        self.permissions = Permissions(service, triggers)
+        self._read = read
+        self._explain = explain
+
+    async def add(self, trigger: T, who: Principal = Principal()) -> T:
+        """Adds a trigger, whose playbook must be one that can run today."""
+        await self.explained(trigger.target, who)
+        if isinstance(trigger, Schedule):
+            await self.schedules.add(trigger, who)
+        else:
+            await self.triggers.add(trigger, who)
+        await self.permissions.drop(trigger, who)  # of an earlier trigger with this name
+        return trigger
+
+    async def explained(self, target: Target, who: Principal) -> tuple[Playbook, Explanation]:
+        playbook = await asyncio.to_thread(self._read, target)
+        return playbook, await self._explain(playbook, target, who)
+
+    async def view(self, trigger: Trigger) -> TriggerView:
+        """A trigger with what its runs would ask. Never fails: a playbook that is gone is a problem that it names."""
+        standing = await self.permissions.of(trigger)
+        try:
+            who = await self.triggers.owner_of(trigger)
+            playbook, explained = await self.explained(trigger.target, who)
+        except (CuebookError, EffectFailed) as error:
+            return TriggerView(trigger, problem=str(error), standing=standing)
+        problem = explained.refused
+        stale = "" if standing is None else standing.problem(playbook.digest, explained.policy, self.triggers.now())
+        return TriggerView(trigger, tuple(askings(explained)), explained, problem, standing, stale)
+
+    async def allow(self, trigger: T, who: Principal, seconds: float = LASTS) -> TriggerView:
+        """Gives a trigger a standing permission for exactly what its runs would ask today."""
+        owner = await self.triggers.owner_of(trigger)
+        playbook, explained = await self.explained(trigger.target, owner)
+        await self.permissions.give(trigger, playbook, explained, who, seconds)
+        return await self.view(trigger)
+
+    async def pause(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
+        made = await self.triggers.pause(kind, name, who)
+        await self.triggers.record("pause", made, who)
+        return made
+
+    async def resume(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
+        made = await self.triggers.resume(kind, name, who)
+        await self.triggers.record("resume", made, who)
+        return made
+
+    async def remove(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
+        removed = await self.triggers.remove(kind, name, who)
+        await self.permissions.drop(removed, who)
+        return removed
+
+    async def run(self, kind: type[T], name: str, who: Principal, key: str) -> T:
+        """Asks for a firing now; a server or a worker does it."""
+        trigger = self.triggers.own(await self.triggers.get(kind, name, who), who)
+        made = await self.triggers.request(kind, trigger.name, who.tenant, key, by=who.name)
+        await self.triggers.record("run", made, who)
+        return made
+
+    async def handle(self, job: Job) -> Job:
+        """Does the work of a trigger of any kind in this process."""
+        return await self.schedules.handle(job)
+
+    async def run_here(self, kind: type[T], name: str, who: Principal, key: str) -> Firing:
+        """Fires now, in this process, or waits until another one has done so."""
+        await self.run(kind, name, who, key)
+        while True:
+            firing = await self.triggers.try_firing(kind, name, who.tenant, key, self.handle, HELD)
+            if firing is not None:
+                return firing
+            await asyncio.sleep(_LOOK)

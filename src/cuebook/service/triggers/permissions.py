@@ -1,0 +1,132 @@
+"""Standing permissions of triggers: which actions they could cover, and how an approver gives and withdraws one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from cuebook.dialects.playbook import Playbook
+from cuebook.gate.policy.overrides import not_suggested, suggested
+from cuebook.gate.roles import Principal
+from cuebook.gate.standing import STANDING, Allowed, Standing
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import Action
+from cuebook.kernel.ports.admin_acts import KeptChange
+from cuebook.service.preview.asked import StepRuling
+from cuebook.service.preview.explanation import Explanation
+from cuebook.service.service import Service
+from cuebook.service.triggers.firing import Triggers
+from cuebook.service.triggers.trigger import Trigger
+
+LASTS = 90 * 86400.0
+"""Seconds for which a permission holds, if nothing else was chosen."""
+
+
+class Asking(msgspec.Struct, frozen=True):
+    """One thing that the runs of a trigger would ask about."""
+
+    step: str
+    what: str
+    """The action as a person reads it."""
+    allowed: tuple[Allowed, ...] = ()
+    """What a permission would allow, so that it is not asked."""
+    why: str = ""
+    """Why a permission cannot cover it, as a clause."""
+
+
+def askings(explained: Explanation) -> list[Asking]:
+    """Everything that would be asked, in the order of the steps."""
+    return list(dict.fromkeys(asking for one in explained.asked for asking in _of_step(one)))
+
+
+def _of_step(one: StepRuling) -> Iterator[Asking]:
+    act, step = one.act, one.act.act.label
+    if act.decision == "ask":
+        allowed = tuple(Allowed(domain, pattern, step) for domain, pattern in _narrowed(act.settled_by))
+        what = ", ".join(f"{domain} {pattern}" for domain, pattern in act.settled_by) or act.act.title or "the step"
+        why = act.once_only or ("" if allowed else "no safe pattern matches it")
+        yield Asking(step, what, () if why else allowed, why)
+    if act.decision == "unknown":
+        yield Asking(step, act.act.title or "the step", why="only the run shows what it asks")
+    for tool in act.tools:
+        if tool.decision != "ask":
+            continue
+        allowed = tuple(Allowed(one.domain, one.target, step) for one in tool.asked)
+        unsafe = [not_suggested(one) for one in tool.asked if one.target not in suggested(one)]
+        why = unsafe[0] if unsafe else "" if allowed else "the model chooses what it does"
+        yield Asking(step, f"tool {tool.tool}", () if why else allowed, why)
+
+
+def _narrowed(patterns: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, str]]:
+    """The patterns that are single actions; nothing if one of them is not."""
+    found = [next(iter(suggested(Action(domain, pattern))), "") for domain, pattern in patterns]  # type: ignore[arg-type]
+    if all(found):
+        yield from ((domain, pattern) for (domain, _), pattern in zip(patterns, found, strict=True))
+
+
+class Permissions:
+    """The standing permissions of a store."""
+
+    def __init__(self, service: Service, triggers: Triggers) -> None:
+        self._service = service
+        self._triggers = triggers
+
+    async def of(self, trigger: Trigger) -> Standing | None:
+        body = (await self._service.kept(trigger.tenant, STANDING)).get(trigger.trigger)
+        return None if body is None else msgspec.convert(body, Standing)
+
+    async def give(
+        self, trigger: Trigger, playbook: Playbook, explained: Explanation, who: Principal, seconds: float = LASTS
+    ) -> Standing:
+        """Allows exactly what the explanation says would be asked, for runs of this playbook under this policy."""
+        who.require("approver", "allow in advance what runs ask")
+        allowed = tuple(dict.fromkeys(each for one in askings(explained) for each in one.allowed))
+        if not allowed:
+            fix = f"`cuebook {trigger.COMMAND} show {trigger.name}` shows what would be asked, and why."
+            raise BadInput(f"There is nothing that '{trigger.name}' could be allowed in advance.", fix=fix)
+        if seconds <= 0:
+            raise BadInput("A permission must last for some time.", fix="Use a time such as 90d.")
+        now = self._triggers.now()
+        made = Standing(
+            trigger.trigger, playbook.digest, explained.policy, allowed, who.name, now, expires=now + seconds
+        )
+        await self._change("allow", trigger, who, msgspec.to_builtins(made), {"allowed": _listed(made)})
+        return made
+
+    async def withdraw(self, trigger: Trigger, who: Principal) -> bool:
+        """Withdraws the permission. Runs in progress ask from then on."""
+        who.require("approver", "withdraw what is allowed in advance")
+        return await self._change("disallow", trigger, who, None, {})
+
+    async def drop(self, trigger: Trigger, who: Principal) -> None:
+        """Removes the permission of a trigger that is removed."""
+        await self._change("disallow", trigger, who, None, {})
+
+    async def check(self, trigger: Trigger, playbook: Playbook, policy: str) -> str:
+        """Notifies if the permission of a trigger that fires no longer holds: its run asks for approval then. Always lets it
+        fire.
+        """
+        standing = await self.of(trigger)
+        problem = "" if standing is None else standing.problem(playbook.digest, policy, self._triggers.now())
+        if problem:
+            kind, name = trigger.KIND.capitalize(), trigger.name
+            words = f"{kind} '{name}': what it was allowed in advance no longer holds. {problem} Its runs wait for approval."
+            fix = f"`cuebook {trigger.COMMAND} allow {name}` shows what they ask now, and allows it."
+            await self._triggers.notify(trigger, f"standing.{playbook.digest[:16]}.{policy[:16]}", f"{words} {fix}")
+        return ""
+
+    async def _change(
+        self, what: str, trigger: Trigger, who: Principal, after: dict[str, Any] | None, details: Mapping[str, Any]
+    ) -> bool:
+        before = (await self._service.kept(trigger.tenant, STANDING)).get(trigger.trigger)
+        if before is None and after is None:
+            return False
+        change = KeptChange(trigger.tenant, STANDING, trigger.trigger, before, after)
+        await self._triggers.record(what, trigger, who, details, changes=[change])
+        return True
+
+
+def _listed(standing: Standing) -> list[str]:
+    return [f"{one.domain} {one.pattern}" for one in standing.allowed]

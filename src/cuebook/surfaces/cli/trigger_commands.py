@@ -1,0 +1,297 @@
+"""What the commands about schedules and other triggers have in common."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cuebook.dialects import registry
+from cuebook.dialects.options import COMMON
+from cuebook.dialects.playbook import Playbook
+from cuebook.formats.duration import seconds_of
+from cuebook.kernel.errors import BadInput, NotFound
+from cuebook.kernel.run import Budget
+from cuebook.service.service import Service
+from cuebook.service.triggers.administration import TriggerAdministration, TriggerView
+from cuebook.service.triggers.permissions import LASTS
+from cuebook.service.triggers.trigger import OVERLAPS, Target, Trigger, check_trigger_name
+from cuebook.surfaces.cli import options, session
+from cuebook.surfaces.cli.inputs import gather_answers, gather_inputs
+from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.playbook_command import FILE, INPUTS
+from cuebook.surfaces.cli.terminal import views
+from cuebook.surfaces.cli.terminal.output import complain, say
+from cuebook.surfaces.triggers import asking_lines, firing_object, view_lines, view_object
+from cuebook.wiring.wiring import Wiring
+
+NAME = click.Argument(["name"])
+
+TARGET: list[click.Parameter] = [
+    FILE,
+    click.Option(["--name"], metavar="NAME", help="Its name; by default, that of the file without its suffix."),
+    *INPUTS,
+    *options.ANSWERS,
+    *(one for one in options.SETTINGS if one.name == "model" or str(one.name).startswith("budget_")),
+    *options.choices([*COMMON, *(option for dialect in registry.dialects() for option in dialect.options)]),
+    click.Option(
+        ["--overlap"],
+        type=click.Choice(OVERLAPS),
+        default="skip",
+        help="What a firing does while the run of an earlier one is unfinished: skip (the default) starts no run, queue"
+        " waits for its end, cancel cancels it.",
+    ),
+    options.WORKSPACE,
+]
+ALLOW: list[click.Parameter] = [
+    click.Option(
+        ["--allow"], is_flag=True, help="Allow in advance exactly what its runs would ask; needs an approver."
+    ),
+    click.Option(["--allow-for"], metavar="TIME", default="90d", help="How long that lasts; 90d by default."),
+    click.Option(["--dry-run"], is_flag=True, help="Only show what its runs would ask."),
+    options.AS_USER,
+    options.STORE,
+    options.AS_JSON,
+]
+
+
+def administration(given: Given, service: Service, wiring: Wiring | None = None) -> TriggerAdministration:
+    from cuebook.wiring.triggers import administration_of
+
+    return administration_of(wiring or session.wiring_of(given), service)
+
+
+def duration_of(flag: str, value: str | None, otherwise: float) -> float:
+    if value is None:
+        return otherwise
+    try:
+        seconds = seconds_of(value)
+    except ValueError:
+        seconds = None
+    if seconds is None:
+        raise BadInput(f"{flag}: expected a time such as 90s, 30m, 12h or 7d, got '{value}'.", fix="Correct it.")
+    return seconds
+
+
+# --- adding ---
+
+
+def target_of(given: Given, playbook: Playbook, wiring: Wiring, mapped: Sequence[str] = ()) -> Target:
+    """The target of a new trigger. `mapped` are the inputs that its events fill in."""
+    if playbook.path is None:
+        raise BadInput("The playbook of a trigger must be a file, which is read at each firing.", fix="Pass its path.")
+    chosen = options.chosen(given)
+    document = playbook.adapted(chosen)
+    inputs = gather_inputs(given, document, playbook.dialect)
+    declared = {one.name for one in document.inputs}
+    unknown = [one for one in mapped if one not in declared and not playbook.dialect.takes(document, one)]
+    if unknown:
+        names = ", ".join(sorted(declared)) or "none"
+        raise BadInput(f"--map: the playbook declares no input '{unknown[0]}'.", fix=f"It declares: {names}.")
+    if mapped:
+        lacking = [one.name for one in document.inputs if one.required and one.name not in {*inputs, *mapped}]
+        if lacking:
+            fix = f"Pass --input {lacking[0]}=VALUE, or --map {lacking[0]}=PATH."
+            raise BadInput(f"The input '{lacking[0]}' is required, and nothing fills it in.", fix=fix)
+    else:
+        playbook.accept(inputs, chosen)
+    edits = options.edits(wiring.config)
+    budget = {name.partition(".")[2]: value for name, value in edits.items() if name.startswith("budget.")}
+    workspace = wiring.factory.workspace
+    return Target(
+        os.path.realpath(playbook.path),
+        playbook.name,
+        inputs=inputs,
+        model=given["model"] or "",
+        answers=gather_answers(given, playbook),
+        unattended=given["unattended"],
+        options=chosen,
+        budget=Budget(**budget) if budget else None,
+        workspace=workspace.label or workspace.path,
+    )
+
+
+def name_of(given: Given, playbook: Playbook, what: str) -> str:
+    """The name of a new trigger: as given, or from the name of its file."""
+    name = given["name"] or re.sub(r"[^A-Za-z0-9._-]+", "-", Path(playbook.name).name.partition(".")[0]).strip("-._")
+    check_trigger_name(name, what)
+    return str(name)
+
+
+Make = Callable[[Service, Target, str, str], Trigger]
+"""Makes the trigger, for this owner and tenant."""
+
+
+def add_trigger(given: Given, playbook: Playbook, make: Make, mapped: Sequence[str] = ()) -> int:
+    wiring = session.wiring_of(given)
+    target = target_of(given, playbook, wiring, mapped)
+    seconds = duration_of("--allow-for", given["allow_for"], LASTS)
+
+    async def act(service: Service) -> int:
+        who = await session.acting(service, given)
+        admin = administration(given, service, wiring)
+        trigger = make(service, target, who.name, who.tenant)
+        if given["allow"]:
+            who.require("approver", "allow in advance what runs ask")
+        if given["dry_run"]:
+            return _report(given, service, await admin.view(trigger))
+        trigger = await admin.add(trigger, who)
+        view = await admin.view(trigger)
+        if given["allow"] and any(one.allowed for one in view.asks):
+            view = await admin.allow(trigger, who, seconds)
+        return _report(given, service, view, added=True)
+
+    return session.with_service(given, act, wiring=wiring, looking=given["dry_run"])
+
+
+def _report(given: Given, service: Service, view: TriggerView, *, added: bool = False) -> int:
+    if given["as_json"]:
+        sys.stdout.write(views.json_line(view_object(view, service.clock())))
+    elif added:
+        first = next(iter(view_lines(view, service.clock())))
+        say(f"Added {first}")
+        for line in [*view_lines(view, service.clock())][1:]:
+            if not line.startswith("history"):
+                say(line)
+    else:
+        say("\n".join(asking_lines(view)))
+    return 0
+
+
+# --- everything else ---
+
+Kinds = Sequence[type[Trigger]]
+
+
+async def find(admin: TriggerAdministration, kinds: Kinds, name: str, who: Any) -> Trigger:
+    """The trigger with this name, of any of these kinds."""
+    for kind in kinds:
+        try:
+            return await admin.triggers.get(kind, name, who)
+        except NotFound:
+            if kind is kinds[-1]:
+                raise
+    raise AssertionError
+
+
+def managing(word: str, kinds: Kinds) -> list[click.Command]:
+    """The commands that look at and change triggers of these kinds. `word` is what they are called."""
+
+    def changing(verb: str, said: str) -> Callable[[Given], int]:
+        def run(given: Given) -> int:
+            async def act(service: Service) -> int:
+                who = await session.acting(service, given)
+                admin = administration(given, service)
+                trigger = await find(admin, kinds, given["name"], who)
+                made = await getattr(admin, verb)(type(trigger), trigger.name, who)
+                say(said.format(name=made.name))
+                return 0
+
+            return session.with_service(given, act, looking=True)
+
+        return run
+
+    @command("show", [NAME, options.AS_USER, options.STORE, options.AS_JSON])
+    def show(given: Given) -> int:
+        async def act(service: Service) -> int:
+            who = await session.acting(service, given)
+            admin = administration(given, service)
+            view = await admin.view(await find(admin, kinds, given["name"], who))
+            if given["as_json"]:
+                sys.stdout.write(views.json_line(view_object(view, service.clock())))
+            else:
+                say("\n".join(view_lines(view, service.clock())))
+            return 0
+
+        return session.with_service(given, act, looking=True)
+
+    show.help = f"Show a {word}: when it fires next, what became of its firings, and what its runs would ask."
+
+    @command("run", [NAME, options.AS_USER, options.STORE, options.AS_JSON])
+    def run_now(given: Given) -> int:
+        return _run_now(given, kinds)
+
+    run_now.help = (
+        f"Fire a {word} now.\n\nThe run is started here if this is the workspace of the {word}, and driven by a server or a"
+        " worker. The overlap policy applies."
+    )
+
+    @command(
+        "allow",
+        [
+            NAME,
+            *(one for one in ALLOW if one.name not in ("allow", "dry_run")),
+        ],
+    )
+    def allow(given: Given) -> int:
+        seconds = duration_of("--allow-for", given["allow_for"], LASTS)
+
+        async def act(service: Service) -> int:
+            who = await session.acting(service, given)
+            admin = administration(given, service)
+            view = await admin.allow(await find(admin, kinds, given["name"], who), who, seconds)
+            return _report(given, service, view)
+
+        return session.with_service(given, act, looking=True)
+
+    allow.help = (
+        f"Allow in advance exactly what the runs of a {word} would ask today.\n\nThe permission lists single actions. It ends"
+        " when it expires, and does not apply while the playbook or the policy differs from today's: then runs wait for"
+        " approval, and a notice says why. It needs the role approver."
+    )
+
+    @command("disallow", [NAME, options.AS_USER, options.STORE])
+    def disallow(given: Given) -> int:
+        async def act(service: Service) -> int:
+            who = await session.acting(service, given)
+            admin = administration(given, service)
+            trigger = await find(admin, kinds, given["name"], who)
+            done = await admin.permissions.withdraw(trigger, who)
+            say(f"{trigger.name} is allowed nothing in advance{'' if done else '; it was not before'}.")
+            return 0
+
+        return session.with_service(given, act, looking=True)
+
+    disallow.help = f"Withdraw what was allowed in advance to a {word}. Its runs in progress ask from then on, too."
+
+    pause = command("pause", [NAME, options.AS_USER, options.STORE])(changing("pause", "{name} is paused."))
+    pause.help = f"Pause a {word}. What it had queued is skipped; runs in progress continue."
+    resume = command("resume", [NAME, options.AS_USER, options.STORE])(changing("resume", "{name} is active."))
+    resume.help = f"Resume a {word} that is paused or suspended. What was planned in the meantime is not made up for."
+    remove = command("remove", [NAME, options.AS_USER, options.STORE])(changing("remove", "Removed {name}."))
+    remove.help = f"Remove a {word} and what it was allowed in advance. Its runs stay."
+    made = [show, run_now, allow, disallow, pause, resume, remove]
+    for one in made:
+        one.short_help = " ".join((one.help or "").partition("\n\n")[0].split())
+    return made
+
+
+def _run_now(given: Given, kinds: Kinds) -> int:
+    async def act(service: Service) -> int:
+        wiring = session.wiring_of(given)
+        who = await session.acting(service, given)
+        admin = administration(given, service, wiring)
+        trigger = await find(admin, kinds, given["name"], who)
+        key = f"by {who.name} {uuid.uuid4().hex[:12]}"
+        workspace = trigger.target.workspace
+        if workspace and workspace not in wiring.factory.workspace.names:
+            await admin.run(type(trigger), trigger.name, who, key)
+            complain(f"A server or a worker in {workspace} starts it.")
+            return 0
+        firing = await admin.run_here(type(trigger), trigger.name, who, key)
+        if given["as_json"]:
+            sys.stdout.write(views.json_line(firing_object(firing)))
+        elif firing.run:
+            say(firing.run)
+            complain("A server or a worker continues it.")
+        else:
+            complain(f"cuebook: it started no run ({firing.state}): {firing.reason}")
+        return 0 if firing.state in ("started", "queued") else 1
+
+    return session.with_service(given, act, looking=True)

@@ -1,0 +1,123 @@
+"""Schedules from the command line: added with what their runs would ask, listed, paused, fired and removed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.command_line import CommandLine
+
+DEPLOY = """\
+name: Deploy
+args:
+  to: {type: string, default: staging}
+steps:
+  - id: make
+    command: cli touch made
+"""
+SURE = """\
+name: Sure
+steps:
+  - id: make
+    command: cli touch made
+    approval: required
+"""
+
+
+@pytest.fixture
+def deploy(cli: CommandLine) -> CommandLine:
+    (cli.work / "deploy.yml").write_text(DEPLOY)
+    return cli
+
+
+def test_a_schedule_is_added_listed_paused_resumed_and_removed(deploy: CommandLine) -> None:
+    added = deploy.call("schedule", "add", "deploy.yml", "--cron", "30 6 * * 1-5", "--tz", "Europe/Berlin")
+    assert added.code == 0, added.err
+    assert "Added schedule deploy: active" in added.out
+    assert "step make: command touch made: waits for approval" in added.out
+    assert added.out.count("06:30 CE") == 5
+    listed = deploy.call("schedule", "list", "--json").object
+    assert [(one["name"], one["cron"], one["time_zone"], one["state"]) for one in listed] == [
+        ("deploy", "30 6 * * 1-5", "Europe/Berlin", "active")
+    ]
+    assert deploy.call("schedule", "pause", "deploy").code == 0
+    shown = deploy.call("schedule", "show", "deploy", "--json").object
+    assert (shown["state"], shown["next"]) == ("paused", [])
+    assert "paused" in deploy.call("schedule", "list").out
+    assert deploy.call("schedule", "resume", "deploy").code == 0
+    assert deploy.call("schedule", "remove", "deploy").code == 0
+    assert deploy.call("schedule", "list", "--json").object == []
+    acts = deploy.call("audit", "--admin", "--json").object["acts"]
+    assert [one["what"] for one in acts] == [f"schedule.{verb}" for verb in ("add", "pause", "resume", "remove")]
+
+
+def test_its_permission_covers_exactly_what_it_would_ask_until_the_playbook_changes(deploy: CommandLine) -> None:
+    added = deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily", "--allow")
+    assert "step make: command touch made: allowed in advance" in added.out
+    ran = deploy.call("schedule", "run", "deploy")
+    assert ran.code == 0, ran.err
+    assert deploy.call("resume", ran.out.strip(), "--no-ask").code == 0
+    assert (deploy.work / "made").exists()
+    assert "standing schedule:deploy" in deploy.call("audit", ran.out.strip()).out
+
+    (deploy.work / "deploy.yml").write_text(f"{DEPLOY}# edited\n")
+    ran = deploy.call("schedule", "run", "deploy")
+    assert "The playbook has changed since." in ran.err
+    assert deploy.call("resume", ran.out.strip(), "--no-ask").code == 3
+    shown = deploy.call("schedule", "show", "deploy", "--json").object
+    assert (shown["standing"]["holds"], shown["standing"]["problem"]) == (False, "The playbook has changed since.")
+    assert not shown["asks"][0]["allowed"]
+
+    assert deploy.call("schedule", "allow", "deploy").code == 0
+    assert deploy.call("schedule", "disallow", "deploy").code == 0
+    assert deploy.call("schedule", "show", "deploy", "--json").object["standing"] is None
+
+
+def test_a_run_that_a_person_starts_has_no_part_of_it(deploy: CommandLine) -> None:
+    deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily", "--allow")
+    assert deploy.call("run", "deploy.yml", "--no-ask").code == 3
+
+
+def test_a_step_that_asks_for_approval_itself_is_asked_each_time(cli: CommandLine) -> None:
+    (cli.work / "sure.yml").write_text(SURE)
+    added = cli.call("schedule", "add", "sure.yml", "--cron", "@daily", "--allow")
+    assert (added.code, "waits for approval each time (the step asks for approval" in added.out) == (0, True)
+    refused = cli.call("schedule", "allow", "sure")
+    assert (refused.code, "There is nothing that 'sure' could be allowed in advance." in refused.err) == (2, True)
+
+
+def test_only_an_approver_allows_in_advance(deploy: CommandLine) -> None:
+    deploy.call("users", "add", "bob", "--role", "runner")
+    refused = deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily", "--allow", "--as", "bob")
+    assert (refused.code, "requires the role approver" in refused.err) == (5, True)
+    assert deploy.call("schedule", "list", "--json").object == []
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--cron", "30 6 * *"], "expected 5 fields, got 4"),
+        (["--cron", "61 * * * *"], "'61 * * * *' is not a cron expression"),
+        (["--cron", "0 0 31 2 *"], "invalid day-of-month"),
+        (["--cron", "@daily", "--tz", "Europe/Berlni"], "Did you mean 'Europe/Berlin'?"),
+        (["--cron", "@daily", "--input", "too=x"], "Did you mean 'to'?"),
+        (["--cron", "@daily", "--name", "no way"], "'no way' is not a valid name"),
+        (["--cron", "@daily", "--catch-up", "soon"], "expected a time such as"),
+        (["--cron", "@hourly", "--jitter", "2h"], "A jitter of 7200 s is not shorter"),
+    ],
+)
+def test_what_cannot_work_is_refused_and_nothing_is_stored(deploy: CommandLine, words: list[str], error: str) -> None:
+    refused = deploy.call("schedule", "add", "deploy.yml", *words)
+    assert (refused.code, error in refused.err) == (2, True), refused.err
+    assert deploy.call("schedule", "list", "--json").object == []
+
+
+def test_a_dry_run_only_shows_what_would_be_asked(deploy: CommandLine) -> None:
+    shown = deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily", "--dry-run")
+    assert (shown.code, "step make: command touch made: waits for approval" in shown.out) == (0, True)
+    assert not deploy.store.exists()
+
+
+def test_a_schedule_that_does_not_exist_is_named(deploy: CommandLine) -> None:
+    for verb in ("show", "pause", "resume", "run", "remove", "allow", "disallow"):
+        refused = deploy.call("schedule", verb, "nope")
+        assert (refused.code, "There is no schedule named 'nope'" in refused.err) == (2, True)
