@@ -132,6 +132,8 @@ class Exceeded(msgspec.Struct, frozen=True):
     message: str
     budget: str = ""
     """The name of the budget that it would exceed."""
+    period: str = ""
+    """The kind of period whose limit it would exceed."""
     until: float | None = None
     """When the budget's period is over."""
     passing: bool = False

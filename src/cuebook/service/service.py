@@ -236,6 +236,10 @@ class Service(Queries):
         made = Budgets(self._store, self._clock, self.calendar, self.notify)
         return BudgetAdministration(self._store, made, self, self._clock, self._go_on)
 
+    async def spent_budgets(self, playbook: str, who: Principal = Principal()) -> Sequence[str]:
+        """The budgets that are spent for a run that this person would start, each as a sentence."""
+        return await self.budgets.warnings(playbook, who) if await self._store.kept(who.tenant, "budget") else ()
+
     @cached_property
     def calendar(self) -> Calendar:
         """The days and months for which use is counted."""

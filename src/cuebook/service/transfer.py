@@ -16,7 +16,7 @@ from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow
 from cuebook.service.start import programs_of
 
-KEPT = ("user", "secret", "override", "trust", "state", "budget", "budget_mark")
+KEPT = ("user", "secret", "override", "trust", "state", "budget", "budget_mark", "budget_release")
 """The kinds of decisions that apply to all runs of a store, and the values that runs keep for later ones."""
 
 

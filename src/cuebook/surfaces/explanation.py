@@ -69,6 +69,7 @@ def explanation_object(explained: Explanation) -> dict[str, Any]:
         "notes": [*explained.touches.problems, *explained.notes],
         "asked": asked_object(explained),
         "bound": _bound_object(explained),
+        "budgets": list(explained.budgets),
     }
 
 
@@ -188,6 +189,7 @@ def _bound_lines(explained: Explanation) -> Iterator[str]:
     if use is not None:
         yield f"{display.counted(use.calls, 'call')}, {use.input_tokens:,} tokens in, {use.output_tokens:,} out"
     yield f"cost: {cost_words(bound, explained.terms)}"
+    yield from explained.budgets
     if budget.money is not None and (bound.cost is None or bound.cost > budget.money):
         yield f"the budget of {display.money(budget.money)} may pause the run"
     elif bound.cost is None and bound.calls is None:
@@ -367,7 +369,7 @@ def overview(explained: Explanation) -> Overview:
     given = [f"{handle} ({name})" for name, one in explained.touches.agents.items() for handle in _handles(one)]
     reaches["Secrets"] = tuple(dict.fromkeys((*reaches["Secrets"], *given)))
     flaws = [note for note in explained.notes if note not in explained.preview.notes]
-    problems = [explained.refused, *explained.touches.problems, *flaws]
+    problems = [explained.refused, *explained.budgets, *explained.touches.problems, *flaws]
     return Overview(
         asks=tuple(dict.fromkeys(asks)),
         depends=tuple(_act_words(one) for one in reached if one.decision == "unknown"),

@@ -18,6 +18,7 @@ from cuebook.kernel.effects import AskModel
 from cuebook.kernel.engine.approval import CutShort, interruptibly
 from cuebook.kernel.engine.budget import NO_BUDGET, over_budget
 from cuebook.kernel.engine.handlers import afforded
+from cuebook.kernel.engine.waits import ALLOWANCE
 from cuebook.kernel.journal import Key
 from cuebook.kernel.outcomes import AnyOutcome, Failed, Reply, Usage
 from cuebook.kernel.ports import Estimate
@@ -25,9 +26,6 @@ from cuebook.kernel.spending import Allowance, Exceeded, Hold, Spending
 
 if TYPE_CHECKING:
     from cuebook.kernel.engine.driver import Driver, Line
-
-ALLOWANCE = "allowance"
-"""The code of a wait that an allowance causes, and how its purpose begins."""
 
 PATIENCE = 30.0
 """Seconds to wait for calls in progress, which may leave more than what is set aside for them."""
@@ -91,7 +89,7 @@ async def _hold(
             found.message,
             purpose=f"{ALLOWANCE}:{next(paused)}",
             expires_after=None if found.until is None else max(0.0, found.until - driver.clock()),
-            details={"code": ALLOWANCE, "budget": found.budget},
+            details={"code": ALLOWANCE, "budget": found.budget, "until": found.until},
         )
         if closed.how == "cancelled" and driver.stops(line):
             return Failed("cancelled", "")

@@ -29,6 +29,8 @@ _HOW: dict[str, Literal["answered", "expired", "cancelled"]] = {"answered": "ans
 
 NEEDS: Literal["needs"] = "needs"
 """The reason of a run that waits for a process with other capabilities."""
+ALLOWANCE = "allowance"
+"""The code of a wait that an allowance causes, and how its purpose begins."""
 WHOLE = "whole"
 """Key in a wait's details: the reference to the full text of what is to be decided."""
 

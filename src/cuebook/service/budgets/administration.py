@@ -8,17 +8,29 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cuebook.gate.roles import Principal
-from cuebook.kernel.engine.allowance import ALLOWANCE
-from cuebook.kernel.errors import BadInput, NotFound
+from cuebook.kernel.engine.waits import ALLOWANCE
+from cuebook.kernel.errors import BadInput, NotFound, Refused
 from cuebook.kernel.ports import Store
 from cuebook.kernel.ports.admin_acts import KeptChange
 from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.kernel.spending import Spending
 from cuebook.service.budgets.allowance import Budgets
-from cuebook.service.budgets.budget import BUDGET, EACH, PERSON, Limit, PeriodBudget, checked, of_run, read
+from cuebook.service.budgets.budget import (
+    BUDGET,
+    EACH,
+    PERSON,
+    RELEASE,
+    Limit,
+    PeriodBudget,
+    Release,
+    checked,
+    of_run,
+    read,
+)
+from cuebook.service.runs.children import check_not_child
 
 if TYPE_CHECKING:
-    from cuebook.service.admin import Administration
+    from cuebook.service.queries import Queries
 
 Resume = Callable[[WaitRow, Principal], Awaitable[Any]]
 """Ends a wait of a run, which then continues."""
@@ -60,11 +72,11 @@ class BudgetAdministration:
     """The budgets of a store, for the people who set them."""
 
     def __init__(
-        self, store: Store, budgets: Budgets, records: Administration, clock: Callable[[], float], resume: Resume
+        self, store: Store, budgets: Budgets, service: Queries, clock: Callable[[], float], resume: Resume
     ) -> None:
         self._store = store
         self.budgets = budgets
-        self._records = records
+        self._service = service
         self._clock = clock
         self._resume = resume
 
@@ -85,7 +97,7 @@ class BudgetAdministration:
         made = checked(read({**base, **changes, "by": who.name, "changed": self._clock()}))
         body = msgspec.to_builtins(made)
         change = KeptChange(who.tenant, BUDGET, name, known, body)
-        await self._records.record_act("budget.set", name, who, dict(changes), changes=[change])
+        await self._service.record_act("budget.set", name, who, dict(changes), changes=[change])
         self.budgets.forget()
         return made, await self._continue(name, who)
 
@@ -96,9 +108,34 @@ class BudgetAdministration:
         if known is None:
             raise NotFound(f"There is no budget '{name}'.", fix="`cuebook budget list` lists them.")
         change = KeptChange(who.tenant, BUDGET, name, known, None)
-        await self._records.record_act("budget.remove", name, who, changes=[change])
+        await self._service.record_act("budget.remove", name, who, changes=[change])
         self.budgets.forget()
         return await self._continue(name, who)
+
+    async def allow(self, run: str, who: Principal = Principal(), *, reason: str = "") -> list[Release]:
+        """Lets one run go on although a budget is spent, until the period is over. What it uses still counts."""
+        who.require("approver", "let a run go on over its budget")
+        row = await self._service.get(run, who)
+        check_not_child(row, "let go on")
+        waits, now = await self._pauses(who, row.id), self._clock()
+        if not waits:
+            raise Refused(f"Run {row.id} does not wait for a budget.", fix=f"`cuebook show {row.id}` shows the run.")
+        made = []
+        for wait in waits:
+            one = Release(row.id, str(wait.details["budget"]), who.name, now, wait.details.get("until"), reason)
+            kept = await self._store.kept(who.tenant, RELEASE)
+            over = [
+                KeptChange(who.tenant, RELEASE, name, body, None)
+                for name, body in kept.items()
+                if name != one.name and body.get("until", now) < now
+            ]
+            change = KeptChange(who.tenant, RELEASE, one.name, kept.get(one.name), msgspec.to_builtins(one))
+            details = {"run": row.id, "until": one.until, **({"reason": reason} if reason else {})}
+            await self._service.record_act("budget.allow", one.budget, who, details, changes=[change, *over])
+            self.budgets.forget()
+            await self._resume(wait, who)
+            made.append(one)
+        return made
 
     async def listed(self, who: Principal = Principal()) -> list[BudgetState]:
         """The budgets with what is used of them: all of them for an admin, otherwise those of this person."""
@@ -107,6 +144,32 @@ class BudgetAdministration:
         if not who.may("admin"):
             found = [one for one in of_run(found, _run_of(who)) if one.scope == PERSON]
         return [await self._state(one, who) for one in sorted(found, key=lambda one: one.name)]
+
+    async def state(self, name: str, who: Principal = Principal()) -> BudgetState:
+        """One of the budgets that this person sees."""
+        found = next((one for one in await self.listed(who) if one.budget.name == name), None)
+        if found is None:
+            raise NotFound(f"There is no budget '{name}'.", fix="`cuebook budget list` lists them.")
+        return found
+
+    async def paused(self, who: Principal = Principal()) -> dict[str, list[str]]:
+        """The runs that wait for each budget, for an admin."""
+        found: dict[str, list[str]] = {}
+        for wait in await self._pauses(who) if who.may("admin") else ():
+            found.setdefault(str(wait.details.get("budget")), []).append(wait.run)
+        return found
+
+    async def warnings(self, playbook: str, who: Principal = Principal()) -> list[str]:
+        """What a person should know before they start a run: the budgets that are spent, each as a sentence."""
+        found = []
+        day = self.budgets.calendar.day(self._clock())
+        for state in await self.remaining(playbook, who):
+            for one, limit in zip(state.limits, state.budget.limits(), strict=True):
+                if one.is_full:
+                    words, moment = limit.used_words(one.used, who.name, day), self.budgets.calendar.moment(one.ends)
+                    which = "Model calls wait" if one.tokens_left == 0 else "Model calls that cost money wait"
+                    found.append(f"The budget '{state.budget.name}' is spent: {words} {which} until {moment}.")
+        return found
 
     async def remaining(self, playbook: str, who: Principal = Principal()) -> list[BudgetState]:
         """The budgets that limit a run which this person starts."""
@@ -127,21 +190,26 @@ class BudgetAdministration:
         return LimitState(limit.period, name, person, limit.money, limit.tokens, used, ends)
 
     async def _continue(self, name: str, who: Principal) -> Sequence[str]:
-        """Ends the waits that a budget caused, where there is room now. Their calls are checked again."""
+        """Ends the waits that a budget caused, where it no longer stops the run. Their calls are checked again."""
+        budgets = await self.budgets.all(who.tenant)
         runs: dict[str, None] = {}
-        full: dict[str, bool] = {}
-        budget = (await self._store.kept(who.tenant, BUDGET)).get(name)
-        for wait in await self._store.waits(tenant=who.tenant, kinds=("budget",)):
-            if wait.details.get("code") != ALLOWANCE or wait.details.get("budget") != name:
-                continue
-            if budget is not None and wait.owner not in full:
-                states = [await self._used(limit, wait.owner, who) for limit in read(budget).limits()]
-                full[wait.owner] = any(one.is_full for one in states)
-            if full.get(wait.owner):
+        for wait in await self._pauses(who):
+            row = await self._store.run(wait.run)
+            stopping = [one for one in of_run(budgets, row) if one.name == wait.details.get("budget")]
+            if stopping and (stopping[0].name != name or await self._is_full(stopping[0], row.owner, who)):
                 continue
             await self._resume(wait, who)
             runs[wait.run] = None
         return list(runs)
+
+    async def _pauses(self, who: Principal, run: str | None = None) -> list[WaitRow]:
+        """The waits that budgets caused."""
+        found = await self._store.waits(run=run, tenant=who.tenant, kinds=("budget",))
+        return [wait for wait in found if wait.details.get("code") == ALLOWANCE]
+
+    async def _is_full(self, budget: PeriodBudget, owner: str, who: Principal) -> bool:
+        states = [await self._used(limit, owner, who) for limit in budget.limits()]
+        return any(state.is_full for state in states)
 
 
 def _run_of(who: Principal, playbook: str = "") -> RunRow:

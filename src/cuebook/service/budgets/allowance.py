@@ -10,12 +10,25 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from cuebook.kernel.engine.budget import money_words
 from cuebook.kernel.notices import notice
 from cuebook.kernel.ports import Estimate, Job, Store
 from cuebook.kernel.run import RunRow
 from cuebook.kernel.spending import Exceeded, Hold, Spending, fits
-from cuebook.service.budgets.budget import BUDGET, MARK, PERSON, PLAYBOOK, Limit, PeriodBudget, of_run, read
+from cuebook.service.budgets.budget import (
+    BUDGET,
+    MARK,
+    PERSON,
+    PLAYBOOK,
+    RELEASE,
+    Limit,
+    PeriodBudget,
+    Release,
+    of_run,
+    read,
+)
 from cuebook.service.budgets.calendar import Calendar, before
 
 log = logging.getLogger("cuebook")
@@ -37,6 +50,7 @@ class Budgets:
         self.calendar = calendar
         self._notify = notify
         self._known: dict[str, tuple[float, list[PeriodBudget]]] = {}
+        self._releases: dict[str, tuple[float, list[Release]]] = {}
         self._past: dict[tuple[str | None, ...], tuple[float, Spending]] = {}
         self._marked: set[tuple[str, ...]] = set()
 
@@ -47,9 +61,19 @@ class Budgets:
             known = self._known[tenant] = (time.monotonic(), [read(body) for body in kept.values()])
         return known[1]
 
+    async def released(self, row: RunRow, now: float) -> set[str]:
+        """The names of the budgets that do not stop this run."""
+        known = self._releases.get(row.tenant)
+        if known is None or time.monotonic() - known[0] > _FRESH:
+            kept = await self._store.kept(row.tenant, RELEASE)
+            releases = [msgspec.convert(body, Release) for body in kept.values()]
+            known = self._releases[row.tenant] = (time.monotonic(), releases)
+        return {one.budget for one in known[1] if one.holds(row.id, one.budget, now)}
+
     def forget(self) -> None:
         """Forgets what is remembered, because something was changed here."""
         self._known.clear()
+        self._releases.clear()
         self._past.clear()
 
     async def used(self, tenant: str, limit: Limit, owner: str, day: str) -> Spending:
@@ -61,13 +85,15 @@ class Budgets:
     # --- for the engine ---
 
     async def hold(self, row: RunRow, model: str, estimate: Estimate) -> Hold | Exceeded | None:
-        budgets = of_run(await self.all(row.tenant), row)
-        day = self.calendar.day(self._clock())
+        budgets, now = of_run(await self.all(row.tenant), row), self._clock()
+        day = self.calendar.day(now)
         limits = [limit for budget in budgets for limit in budget.limits()]
         if estimate.cost == 0:
             limits = [limit for limit in limits if limit.tokens is not None]
         if not limits:
             return None
+        released = await self.released(row, now)
+        limits = [limit for limit in limits if limit.budget.name not in released]
         tokens = estimate.input_tokens + estimate.output_tokens
         most = Spending(row.tenant, day, row.owner, row.name, model, held=estimate.cost or 0.0, held_tokens=tokens)
         past = [await self._before(row.tenant, limit, row.owner, day) for limit in limits]
@@ -86,8 +112,9 @@ class Budgets:
         limit, today = limits[number], await self._on(row.tenant, limits[number], row.owner, day)
         passing = fits(caps[number], today, most, held=False)
         today.add(past[number])
-        words = f"{self._state(limit, today, row.owner, day)} The next call may use up to {_most(limit, most)}."
-        return Exceeded(words, limit.budget.name, self.calendar.end(limit.period, day), passing)
+        words = self._words(limit, today, row.owner, day, f" The next call may use up to {_most(limit, most)}.")
+        until = self.calendar.end(limit.period, day)
+        return Exceeded(words, limit.budget.name, limit.period, until, passing)
 
     async def settled(self, row: RunRow, hold: Hold) -> None:
         try:
@@ -96,9 +123,8 @@ class Budgets:
                     used = await self.used(row.tenant, limit, row.owner, hold.most.day)
                     money = limit.money is not None and used.cost >= budget.soft * limit.money
                     if money or (limit.tokens is not None and used.tokens >= budget.soft * limit.tokens):
-                        await self._mark(
-                            row, limit, hold.most.day, "soft", self._state(limit, used, row.owner, hold.most.day)
-                        )
+                        words = limit.used_words(used, row.owner, hold.most.day)
+                        await self._mark(row, limit, hold.most.day, "soft", words)
         except Exception:  # the call was made and recorded
             log.exception("The marks of the budgets could not be checked.")
 
@@ -106,8 +132,8 @@ class Budgets:
         try:
             day = self.calendar.day(self._clock())
             for budget in await self.all(row.tenant):
-                for limit in budget.limits() if budget.name == why.budget and why.until is not None else ():
-                    if self.calendar.end(limit.period, day) == why.until:
+                for limit in budget.limits():
+                    if (budget.name, limit.period) == (why.budget, why.period):
                         await self._mark(row, limit, day, "hard", f"{why.message} Run {row.id} is paused.")
         except Exception:
             log.exception("Nobody could be notified of a budget.")
@@ -120,24 +146,19 @@ class Budgets:
             return None
         whose, name = limit.words(row.owner), limit.budget.name
         if not limit.budget.unknown_cost:
-            words = f"The price of {model} is unknown, but a budget limits the money of {whose}."
+            words = f"The budget '{name}' limits the money of {whose}, and the price of {model} is unknown."
             return Exceeded(words, name)
         used = await self._on(row.tenant, limit, row.owner, day)
         used.add(past)
         if used.cost + used.held < limit.money:
             return None
-        return Exceeded(self._state(limit, used, row.owner, day), name, self.calendar.end(limit.period, day))
+        until = self.calendar.end(limit.period, day)
+        return Exceeded(self._words(limit, used, row.owner, day), name, limit.period, until)
 
-    def _state(self, limit: Limit, used: Spending, owner: str, day: str) -> str:
-        """How much of a limit is used, in words."""
-        parts = []
-        if limit.money is not None:
-            lost = f" and up to {money_words(used.held)} of unknown cost" if used.held > 1e-9 else ""
-            parts.append(f"{money_words(used.cost)}{lost} of {money_words(limit.money)}")
-        if limit.tokens is not None:
-            parts.append(f"{used.tokens + used.held_tokens:,} of {limit.tokens:,} tokens")
-        when = f"on {day}" if limit.period == "day" else f"in {day[:7]}"
-        return f"{limit.words(owner).capitalize() if limit.budget.scope != PERSON else owner} used {' and '.join(parts)} {when}."
+    def _words(self, limit: Limit, used: Spending, owner: str, day: str, more: str = "") -> str:
+        """Why a run pauses, and until when."""
+        spent, moment = limit.used_words(used, owner, day), self.calendar.moment(self.calendar.end(limit.period, day))
+        return f"The budget '{limit.budget.name}' is spent: {spent}{more} The run continues at {moment}."
 
     async def _before(self, tenant: str, limit: Limit, owner: str, day: str) -> Spending:
         first = self.calendar.first(limit.period, day)

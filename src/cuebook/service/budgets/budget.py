@@ -7,15 +7,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from cuebook.formats.words import counted
+from cuebook.kernel.engine.budget import money_words
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.run import RunRow
-from cuebook.kernel.spending import Cap
+from cuebook.kernel.spending import Cap, Spending
 from cuebook.service.budgets.calendar import PERIODS, Period
 
 BUDGET = "budget"
 """The kind of these records in the store."""
 MARK = "budget_mark"
 """The kind of the records that say of which period somebody was notified."""
+RELEASE = "budget_release"
+"""The kind of the records that let a run go on although a budget is spent."""
 ALL, PERSON, PLAYBOOK = "all", "person", "playbook"
 EACH = "*"
 """Instead of a person: everyone who has no budget of their own, each alone."""
@@ -97,9 +101,43 @@ class Limit(NamedTuple):
         )
 
     def words(self, owner: str) -> str:
-        """Whose budget it is, in words."""
+        """Whose use it limits, in words."""
         scope, subject = self.budget.scope, self.budget.subject
         return "all runs" if scope == ALL else owner if scope == PERSON else f"the playbook {subject}"
+
+    def used_words(self, used: Spending, owner: str, day: str) -> str:
+        """How much of it is used, as a sentence."""
+        parts = []
+        if self.money is not None:
+            lost = f" and up to {money_words(used.held)} of unknown cost" if used.held > 1e-9 else ""
+            if not lost and used.unknown_costs > 0:
+                lost = f" and {counted(used.unknown_costs, 'call')} of unknown cost"
+            parts.append(f"{money_words(used.cost)}{lost} of {money_words(self.money)}")
+        if self.tokens is not None:
+            parts.append(f"{used.tokens + used.held_tokens:,} of {self.tokens:,} tokens")
+        when = f"on {day}" if self.period == "day" else f"in {day[:7]}"
+        whose = self.words(owner)
+        whose = whose if self.budget.scope == PERSON else f"{whose[0].upper()}{whose[1:]}"
+        return f"{whose} used {' and '.join(parts)} {when}."
+
+
+class Release(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Lets one run go on although a budget is spent. What it uses still counts."""
+
+    run: str
+    budget: str
+    by: str
+    at: float
+    until: float | None = None
+    """When the period is over for which it holds; None if there is none."""
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.run} {self.budget}"
+
+    def holds(self, run: str, budget: str, now: float) -> bool:
+        return (self.run, self.budget) == (run, budget) and (self.until is None or now < self.until)
 
 
 def of_run(budgets: list[PeriodBudget], row: RunRow) -> list[PeriodBudget]:

@@ -65,6 +65,8 @@ class Explanation(msgspec.Struct, frozen=True):
     """What would be asked in each step that a run may reach, with every act."""
     policy: str = ""
     """The digest of the policy that decided."""
+    budgets: tuple[str, ...] = ()
+    """The budgets that are spent, each as a sentence."""
 
     @property
     def asking(self) -> list[StepRuling]:
@@ -157,12 +159,14 @@ async def explain(
         problem = await asyncio.to_thread(service.worktree_problem)
         flaws += [] if problem is None else [f"The run would not start: {problem}"]
     terms = setup.terms_with(models)
+    bound = await asyncio.to_thread(bound_of, preview, terms)
+    spent = () if bound.calls == 0 else await service.spent_budgets(playbook.name, who)
     return Explanation(
         preview,
         setup.model,
         setup.problem,
         touches,
-        await asyncio.to_thread(bound_of, preview, terms),
+        bound,
         terms,
         setup.budget,
         [one for one in ruled if every_act or _is_exact(one.act)],
@@ -170,6 +174,7 @@ async def explain(
         tuple(dict.fromkeys((*preview.notes, *flaws))),
         step_rulings(before, (*ruled, *after)),
         policy.digest,
+        tuple(spent),
     )
 
 

@@ -1,5 +1,14 @@
 """What runs used, by day, playbook, model and person."""
 
-from cuebook.service.usage.report import BY, By, Group, UsageReport, usage_report
+from cuebook.service.usage.report import (
+    BY,
+    By,
+    Group,
+    UsageReport,
+    cost_words,
+    report_object,
+    usage_object,
+    usage_report,
+)
 
-__all__ = ["BY", "By", "Group", "UsageReport", "usage_report"]
+__all__ = ["BY", "By", "Group", "UsageReport", "cost_words", "report_object", "usage_object", "usage_report"]

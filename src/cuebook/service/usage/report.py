@@ -8,7 +8,9 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from cuebook.formats.words import counted
 from cuebook.gate.roles import Principal
+from cuebook.kernel.engine.budget import money_words
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
 from cuebook.kernel.spending import COUNTED, Spending
@@ -30,6 +32,10 @@ class Group(msgspec.Struct, frozen=True):
     @property
     def unknown_costs(self) -> int:
         return max(0, self.used.unknown_costs)
+
+    @property
+    def is_used(self) -> bool:
+        return any(getattr(self.used, name) for name in COUNTED)
 
 
 class UsageReport(msgspec.Struct, frozen=True):
@@ -56,8 +62,10 @@ class UsageReport(msgspec.Struct, frozen=True):
         groups = [Group(name, used) for name, used in found.items()]
         if by == "day":
             return groups
-        shown = [one for one in groups if any(getattr(one.used, name) for name in COUNTED)]
-        return sorted(shown, key=lambda one: (-one.used.cost, -one.used.tokens, -one.used.runs, one.name))
+        return sorted(
+            [one for one in groups if one.is_used],
+            key=lambda one: (-one.used.cost, -one.used.tokens, -one.used.runs, one.name),
+        )
 
 
 async def usage_report(
@@ -96,6 +104,24 @@ def usage_object(group: Group, by: str = "") -> dict[str, Any]:
     named = {by: group.name} if by else {}
     cost = {"cost": round(used.cost, 9), "unknown_costs": group.unknown_costs, "held": round(max(0.0, used.held), 9)}
     return {**named, **counts, "tokens": used.tokens, **cost}
+
+
+def report_object(report: UsageReport, by: By) -> dict[str, Any]:
+    """A report as data, added up one way."""
+    days = {"since": report.since, "until": report.until}
+    groups = [usage_object(one, by) for one in report.by(by)]
+    return {**days, "by": by, "owner": report.owner, "total": usage_object(report.total), "groups": groups}
+
+
+def cost_words(group: Group) -> str:
+    """What is known of the cost, and how much of it is unknown. Never 0 for a cost that is unknown."""
+    used, unknown = group.used, group.unknown_costs
+    if not unknown:
+        return money_words(used.cost)
+    most = f", at most {money_words(used.held)}" if used.held > 1e-9 else ""
+    if not used.cost:
+        return f"unknown ({counted(unknown, 'call')}{most})"
+    return f"{money_words(used.cost)} + unknown ({counted(unknown, 'call')}{most})"
 
 
 def _nothing() -> Spending:

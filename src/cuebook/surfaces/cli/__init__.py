@@ -54,6 +54,8 @@ COMMANDS = {
     "notify": ("commands.notify", "Notify people when runs wait, fail, end or pass a spending mark."),
     "state": ("commands.state", "Look at the values that playbooks keep between runs, and clear them."),
     "users": ("commands.users", "Manage users and their roles."),
+    "budget": ("commands.budget", "Limit what people and playbooks may use in a day and in a month."),
+    "usage": ("commands.usage", "Show what runs used: tokens and money, by day, playbook, model or person."),
     "store": ("commands.store", "Copy runs to another store, and show the space they use."),
     "delete": ("commands.retention", "Delete runs, or only their contents."),
     "prune": ("commands.retention", "Delete old or large runs that have ended."),
@@ -76,10 +78,10 @@ COMMANDS = {
 GROUPS = {
     "Write": (("new", "validate", "explain"), ("convert", "graph", "test")),
     "Run": (("run", "resume"), ("answer", "cancel", "decide", "restart", "retry", "runtime")),
-    "Inspect": (("runs", "show"), ("audit", "diff", "events", "evidence", "files", "inbox", "replay")),
+    "Inspect": (("runs", "show"), ("audit", "diff", "events", "evidence", "files", "inbox", "replay", "usage")),
     "Operate": (("serve",), ("mcp", "node", "nodes", "notify", "policy", "secrets", "state", "users", "worker")),
     "Keep": ((), ("backup", "delete", "erase", "export", "import", "prune", "restore", "store")),
-    "Set up": (("models",), ("completion", "doctor", "keys", "schedule")),
+    "Set up": (("models",), ("budget", "completion", "doctor", "keys", "schedule")),
 }
 """The groups in `--help`: the most used commands, shown with their descriptions, and the others, shown by name only."""
 

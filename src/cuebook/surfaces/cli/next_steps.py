@@ -8,7 +8,7 @@ from typing import Any
 
 from cuebook.formats.forms import example, fields_of
 from cuebook.kernel.capabilities import comes_and_goes
-from cuebook.kernel.engine.waits import NEEDS, WHOLE
+from cuebook.kernel.engine.waits import ALLOWANCE, NEEDS, WHOLE
 from cuebook.kernel.events import FOR_HOST
 from cuebook.kernel.journal import step_at
 from cuebook.kernel.run import RunRow, WaitRow
@@ -68,7 +68,7 @@ def _next(row: RunRow, waits: list[WaitRow]) -> str:
         case "awaiting_approval":
             return f"decide {_named(row, waits, 'in_doubt')[0]} repeat|stop"
         case "paused" if row.reason == "budget":
-            return f"resume {row.id} {_larger(waits)}"
+            return f"resume {row.id} {_larger(waits)}" if not waits_for_allowance(waits) else f"budget allow {row.id}"
         case "paused" if row.reason == NEEDS:
             return f"events {row.id} --follow"
         case "paused":
@@ -124,6 +124,11 @@ def _answers(wait: WaitRow | None) -> str:
     values = [shlex.quote(f"@{one}" if one.startswith("@") else one) for one in (wait.options if wait else ())]
     listed = "|".join(values)
     return listed if listed and len(listed) <= SHORT else "VALUE"
+
+
+def waits_for_allowance(waits: list[WaitRow]) -> bool:
+    """Whether a budget of a person, a playbook or of all runs is spent, and not the run's own."""
+    return any(wait.kind == "budget" and wait.details.get("code") == ALLOWANCE for wait in waits)
 
 
 def _larger(waits: list[WaitRow]) -> str:

@@ -78,6 +78,8 @@ def start(given: Given, playbook: Playbook) -> int:
     async def act(service: Service, wiring: Wiring) -> RunRow:
         if given["unattended"]:
             await _warn_of_approvals(given, service, wiring, replace(playbook, document=document), inputs, settings)
+        for words in await service.spent_budgets(playbook.name) if settings.model else ():
+            complain(words)
         return await service.start(playbook, inputs, settings, preset=given["policy"] or "")
 
     if given["detach"]:
