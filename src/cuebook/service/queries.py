@@ -22,7 +22,7 @@ from cuebook.kernel.engine.waits import in_full
 from cuebook.kernel.errors import BadInput, NotFound, Refused
 from cuebook.kernel.events import FOR_PEOPLE, ModelAsked, TextChunk, TextReset
 from cuebook.kernel.fold.replay import Recorded
-from cuebook.kernel.journal import Entry, Verdict, without_void
+from cuebook.kernel.journal import Entry, Record, Verdict, without_void
 from cuebook.kernel.ports import Fate, Gate, Removal, RunFilter
 from cuebook.kernel.run import RunRow, Settings, StepRow, WaitRow
 from cuebook.kernel.short_ids import is_mistyped, normal
@@ -32,7 +32,6 @@ from cuebook.service.admin import Today
 from cuebook.service.decisions import typed_changes
 from cuebook.service.playbook_state import States
 from cuebook.service.runs.children import check_not_purged
-from cuebook.service.runs.listing import RunPage, mark_of, page_of
 from cuebook.service.runs.views import RunView, Sent, sent, view_of, with_results
 from cuebook.service.start import playbook_of
 from cuebook.service.stream import Stream
@@ -42,6 +41,7 @@ from cuebook.stores.refusals import ALIKE, no_wait
 if TYPE_CHECKING:
     from cuebook.kernel.fold.dry_replay import Rehearsal
     from cuebook.service.audit.export import Audited, Export
+    from cuebook.service.runs.listing import RunPage
 
 T = TypeVar("T")
 
@@ -82,6 +82,10 @@ class Queries(States):
     def entries(self, run: str, after: int = 0) -> AsyncIterator[Entry]:
         """A run's journal after a given record, without purged entries."""
         return self._engine.entries(run, after)
+
+    def records(self, run: str, kinds: Sequence[str]) -> AsyncIterator[Record]:
+        """The records of these kinds of a run, as they are stored."""
+        return self._store.records(run, kinds=kinds)
 
     async def is_driven(self, run: str) -> bool:
         """Whether this or another process is driving a run."""
@@ -159,6 +163,8 @@ class Queries(States):
         self, which: RunFilter, *, limit: int = 100, cursor: str = "", who: Principal = Principal()
     ) -> RunPage:
         """A page of such a list: its beginning, or what follows the page that ended with this cursor."""
+        from cuebook.service.runs.listing import mark_of, page_of
+
         asked = which.copy()
         if cursor:
             asked["before"] = mark_of(cursor)

@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     from cuebook.service.notifications.channels import Channel
     from cuebook.service.notifications.notifier import Notifier
     from cuebook.service.retention import Retention
+    from cuebook.service.runs.bulk import BulkActs
     from cuebook.service.runs.edits import EditPlan
     from cuebook.service.transfer import Copied
     from cuebook.service.triggers.firing import Check, Read, Start, Triggers
@@ -286,6 +287,13 @@ class Service(Queries):
         from cuebook.service.retention import Retention
 
         return Retention(self._engine, self.record_act, self.visibility.is_limited)
+
+    @cached_property
+    def bulk(self) -> BulkActs:
+        """Acts on many runs at once."""
+        from cuebook.service.runs.bulk import BulkActs
+
+        return BulkActs(self)
 
     @cached_property
     def admin_audit(self) -> AdminAudit:
@@ -765,22 +773,30 @@ class Service(Queries):
         """Cancels a run, which then undoes what it can; a second call stops it immediately. The policy decides who may
         do so."""
         row = await self.get(run, who)
-        check_not_child(row, "cancelled")
-        for policy in await self._held_to(row):
-            check_may_cancel(who, policy.cancel, row.owner)
+        await self.check_cancel(row, who)
         await self._signal(Signal(row.id, "cancel", {"reason": reason}, who.name))
         if self._store.shared and row.epoch == 0 and not row.parent and row.dialect != PYTHON:
             with suppress(CuebookError):  # a worker that was faster ends it
                 await self._engine.drive(row.id, prepared=True)  # it has done nothing, so any process can end it
         return row
 
+    async def check_cancel(self, row: RunRow, who: Principal) -> None:
+        """Raises the reason why this user may not cancel a run."""
+        check_not_child(row, "cancelled")
+        for policy in await self._held_to(row):
+            check_may_cancel(who, policy.cancel, row.owner)
+
+    async def check_retry(self, row: RunRow, who: Principal) -> None:
+        """Raises the reason why a run cannot be retried."""
+        check_not_child(row, "retried")
+        check_not_purged(row, "retried")
+        await self._check_not_superseded(row, who)
+
     async def retry(self, run: str, *, whole_step: bool = False, who: Principal = Principal()) -> RunRow:
         """Continues a failed run at the effect that failed, or at the start of its step."""
         who.require("runner", "retry runs")
         row = await self.get(run, who)
-        check_not_child(row, "retried")
-        check_not_purged(row, "retried")
-        await self._check_not_superseded(row, who)
+        await self.check_retry(row, who)
         await self._signal(Signal(row.id, "retry", {"whole_step": whole_step}, who.name))
         return row
 

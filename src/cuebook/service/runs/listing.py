@@ -55,6 +55,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     def says_something(self) -> bool:
         return any(msgspec.structs.astuple(self))
 
+    @property
+    def words(self) -> dict[str, str]:
+        """What was given, for records."""
+        given = {**msgspec.structs.asdict(self), "status": ", ".join(self.status)}
+        return {name: value for name, value in given.items() if value}
+
     def checked(self, now: float, interrupted: Collection[str] = (), prefix: str = "") -> RunFilter:
         """The filter. Raises `BadInput`, which names the option with its prefix, if something is wrong."""
         for name in ("playbook", "owner", "since", "until", "trigger", "search"):

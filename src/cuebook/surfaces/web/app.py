@@ -62,6 +62,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/api/models", "GET", catalog.models, "viewer", "json"),
     Endpoint("/api/runs", "GET", runs.runs, "viewer", "json"),
     Endpoint("/api/runs", "POST", runs.start_run, "runner", "json"),
+    Endpoint("/api/runs/bulk", "POST", runs.bulk, "viewer", "json"),
     Endpoint("/api/runs/{id}", "GET", runs.run, "viewer", "json"),
     Endpoint("/api/runs/{id}", "DELETE", runs.delete, "admin", "json"),
     Endpoint("/api/runs/{id}/resume", "POST", runs.resume, "runner", "form"),

@@ -13,7 +13,7 @@ from cuebook.kernel.run import RunRow
 from cuebook.service.lasting_approvals import LASTING
 from cuebook.service.runs.edits import EditPlan
 from cuebook.service.service import Service
-from cuebook.surfaces.cli import completion, options, session
+from cuebook.surfaces.cli import bulk, completion, options, session
 from cuebook.surfaces.cli.inputs import gather_answers
 from cuebook.surfaces.cli.next_steps import what_next
 from cuebook.surfaces.cli.options import Given, command
@@ -31,14 +31,14 @@ CHANGES: list[click.Parameter] = [options.SET, *options.ANSWERS, *options.SETTIN
 @command(
     "resume",
     [
-        click.Argument(["run"], shell_complete=completion.runs("pending", "running", *WAITING)),
+        click.Argument(["run"], required=False, shell_complete=completion.runs("pending", "running", *WAITING)),
+        *bulk.OPTIONS,
         click.Option(
             ["--with", "text"],
             metavar="FILE",
             help="Continue with the changed text of the playbook, in a new run.",
             shell_complete=completion.any_file,
         ),
-        click.Option(["--yes", "-y"], is_flag=True, help="With --with: do not ask for confirmation."),
         *CHANGES,
         options.WORKSPACE,
         options.STORE,
@@ -54,7 +54,13 @@ def resume_command(given: Given) -> int:
     With --with FILE, a failed, paused or waiting run continues with the changed text of its playbook. First a table shows what
     becomes of each step: kept, redone, changed, removed or new. If you agree, a new run continues with it and supersedes
     the old one, whose questions are withdrawn.
+
+    Without RUN, all runs that the options select are resumed; without --status, those that are paused or interrupted. They
+    are listed first, and you are asked. Each is checked and recorded on its own; the exit code is 1 if one was refused.
     """
+    if bulk.is_meant(given):
+        _check_unchanged(given)
+        return bulk.act(given, "resume")
     if given["text"]:
         return _resume_with(given)
 
@@ -81,6 +87,14 @@ def resume_command(given: Given) -> int:
         return await service.resume(row.id, overrides=values, settings=settings)
 
     return session.in_foreground(given, act)
+
+
+def _check_unchanged(given: Given) -> None:
+    names = ("text", "workspace", *(one.name for one in CHANGES if one.name))
+    if any(given.get(name) for name in names):
+        raise BadInput(
+            "Values and settings can be changed for one run at a time.", fix="Name a RUN, or leave them out."
+        )
 
 
 def _resume_with(given: Given) -> int:
@@ -217,7 +231,8 @@ def decide_command(given: Given) -> int:
 @command(
     "cancel",
     [
-        click.Argument(["run"], shell_complete=completion.runs("pending", "running", *WAITING)),
+        click.Argument(["run"], required=False, shell_complete=completion.runs("pending", "running", *WAITING)),
+        *bulk.OPTIONS,
         click.Option(["--reason"], metavar="TEXT", help="The reason, for the record."),
         options.AS_USER,
         options.STORE,
@@ -228,7 +243,13 @@ def cancel_command(given: Given) -> int:
     """Cancel a run; a second cancel stops it at once.
 
     The run may undo what it did. The exit code is 5, as for any cancelled run. The policy defines who may cancel it.
+
+    Without RUN, all runs that the options select are cancelled; without --status, those that have not ended. They are
+    listed first, and you are asked. Each is checked and recorded on its own; the exit code is 1 if one was refused. Runs that
+    are being cancelled are left to undo what they did.
     """
+    if bulk.is_meant(given):
+        return bulk.act(given, "cancel")
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
         return await service.cancel(given["run"], given["reason"] or "", await session.acting(service, given))
@@ -239,7 +260,8 @@ def cancel_command(given: Given) -> int:
 @command(
     "retry",
     [
-        click.Argument(["run"], shell_complete=completion.runs("failed", "cancelled", "expired")),
+        click.Argument(["run"], required=False, shell_complete=completion.runs("failed", "cancelled", "expired")),
+        *bulk.OPTIONS,
         click.Option(["--whole-step"], is_flag=True, help="Repeat the failed step from its beginning."),
         options.AS_USER,
         options.WORKSPACE,
@@ -248,7 +270,13 @@ def cancel_command(given: Given) -> int:
     ],
 )
 def retry_command(given: Given) -> int:
-    """Continue a failed, cancelled or expired run where it stopped."""
+    """Continue a failed, cancelled or expired run where it stopped.
+
+    Without RUN, all runs that the options select are retried; without --status, all that failed, expired or were cancelled.
+    They are listed first, and you are asked. Each is checked and recorded on its own; the exit code is 1 if one was refused.
+    """
+    if bulk.is_meant(given):
+        return bulk.act(given, "retry")
 
     async def act(service: Service, wiring: Wiring) -> RunRow:
         who = await session.acting(service, given)

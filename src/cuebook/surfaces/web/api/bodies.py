@@ -75,6 +75,31 @@ class Cancel(_Body, frozen=True):
     reason: Reason = ""
 
 
+class Where(_Body, frozen=True):
+    """Which runs are meant: those with these ids, or those that a list with these filters shows."""
+
+    runs: Annotated[list[Name], Meta(min_length=1, max_length=500)] | None = None
+    name: str = ""
+    owner: str = ""
+    status: list[str] = []
+    since: str = ""
+    until: str = ""
+    trigger: str = ""
+    search: str = ""
+
+
+class Bulk(_Body, frozen=True):
+    """Acts on many runs."""
+
+    act: Literal["cancel", "retry", "resume"]
+    where: Where
+    reason: Reason = ""
+    whole_step: bool = False
+    dry_run: bool = False
+    limit: Annotated[int, Meta(ge=1, le=500)] = 100
+    cursor: str = ""
+
+
 class Delete(_Body, frozen=True):
     force: bool = False
     contents: bool = False

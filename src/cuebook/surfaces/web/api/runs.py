@@ -134,6 +134,40 @@ async def cancel(request: Request, site: Site, who: Principal) -> Response:
     return await _continued(site, row, adopt=True)
 
 
+async def bulk(request: Request, site: Site, who: Principal) -> Response:
+    """Cancels, retries or resumes many runs, each with its own permission."""
+    asked = await body(request, bodies.Bulk)
+    where, act = asked.where, asked.act
+    chosen = Asked(
+        playbook=where.name,
+        owner=where.owner,
+        status=where.status,
+        since=where.since,
+        until=where.until,
+        trigger=where.trigger,
+        search=where.search,
+    )
+    left = {row.id for row in await site.worker.interrupted(who)} if INTERRUPTED in where.status else ()
+    which = chosen.checked(site.service.clock(), left)
+    if where.runs is not None:
+        which["among"] = where.runs
+    acted = await site.service.bulk.act(
+        act,
+        which,
+        who,
+        limit=asked.limit,
+        cursor=asked.cursor,
+        reason=asked.reason,
+        whole_step=asked.whole_step,
+        dry_run=asked.dry_run,
+        check=None if act == "cancel" else lambda row: site.worker.check_workspace(row.id),
+        said=chosen.words,
+    )
+    for run in () if asked.dry_run else acted.done:
+        await site.worker.take(run, adopt=act == "cancel")
+    return answer({"act": act, "dry_run": asked.dry_run, **msgspec.to_builtins(acted), "next": acted.next or None})
+
+
 async def delete(request: Request, site: Site, who: Principal) -> Response:
     """Deletes a run, or purges its contents."""
     asked = await body(request, bodies.Delete)
