@@ -36,6 +36,18 @@ _BUILT_IN: dict[str, Any] = {
     "retention.status": (),
     "usage.time_zone": "UTC",
     "access.runs": "all",
+    "oidc.scopes": "openid profile email",
+    "oidc.name_claim": "preferred_username",
+    "oidc.groups_claim": "groups",
+    "oidc.admin_groups": (),
+    "oidc.approver_groups": (),
+    "oidc.runner_groups": (),
+    "oidc.viewer_groups": (),
+    "oidc.team_groups": (),
+    "oidc.session": 8 * 3600.0,
+    "oidc.recheck": 1800.0,
+    "oidc.local_sign_in": False,
+    "oidc.mcp_scopes": (),
     "retention.contents": False,
     "log.format": "text",
     "log.level": "info",
@@ -174,9 +186,9 @@ _GUARDED = (
 """Settings that a project file cannot change. The file may come with a clone, so it must not weaken the user's
 protection, choose a store with its own approvals, or set prices.
 """
-_GUARDED_TABLES = ("access.", "evidence.", "limits.", "log.", "retention.", "worker.", "temporal.")
+_GUARDED_TABLES = ("access.", "evidence.", "limits.", "log.", "oidc.", "retention.", "worker.", "temporal.")
 """Tables that a project file cannot change either."""
-_TABLES = ("access", "budget", "evidence", "limits", "log", "retention", "serve", "usage", "worker", "temporal")
+_TABLES = ("access", "budget", "evidence", "limits", "log", "oidc", "retention", "serve", "usage", "worker", "temporal")
 """Tables of settings."""
 _REACH = ("mcp", "tools", "search", "skills", "agents", "secrets")
 """Tables that define what playbooks may access."""

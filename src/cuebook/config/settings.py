@@ -151,6 +151,40 @@ def _public_url(value: Any) -> str:
     return address
 
 
+def _issuer(value: Any) -> str:
+    from urllib.parse import urlsplit
+
+    from cuebook.system.network import is_loopback
+
+    issuer = _text(value)
+    parts = urlsplit(issuer)
+    secure = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+    if not secure or not parts.hostname or parts.username or parts.query or parts.fragment or not issuer.isascii():
+        raise _Unfit("must be the https address of the provider, such as https://login.example.com/realms/acme")
+    return issuer
+
+
+def _session(value: Any) -> float:
+    seconds = _duration(value)
+    if seconds is None or not 60 <= seconds <= 30 * 86400:
+        raise _Unfit('must be a duration from a minute to 30 days, such as "8h"')
+    return seconds
+
+
+def _scopes(value: Any) -> str:
+    scopes = _text(value).split()
+    if "openid" not in scopes:
+        raise _Unfit('must contain openid, as in "openid profile email"')
+    return " ".join(scopes)
+
+
+def _groups(value: Any) -> tuple[str, ...]:
+    given = value.split(",") if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not all(isinstance(one, str) and one.strip() for one in given):
+        raise _Unfit('must be a list of names, such as ["staff"]')
+    return tuple(one.strip() for one in given)
+
+
 def _switch(value: Any) -> bool:
     chosen = {"true": True, "false": False}.get(str(value).strip().lower())
     if chosen is None:
@@ -321,6 +355,23 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "log.format": _log_format,
     "log.level": _log_level,
     "log.access": _switch,
+    "oidc.issuer": _issuer,
+    "oidc.client_id": _text,
+    "oidc.client_secret": _handle,
+    "oidc.name": _text,
+    "oidc.scopes": _scopes,
+    "oidc.name_claim": _text,
+    "oidc.groups_claim": _text,
+    "oidc.admin_groups": _groups,
+    "oidc.approver_groups": _groups,
+    "oidc.runner_groups": _groups,
+    "oidc.viewer_groups": _groups,
+    "oidc.team_groups": _groups,
+    "oidc.session": _session,
+    "oidc.recheck": _session,
+    "oidc.local_sign_in": _switch,
+    "oidc.audience": _text,
+    "oidc.mcp_scopes": _groups,
 }
 """Every setting, with the function that checks its value."""
 

@@ -91,8 +91,24 @@ class User(msgspec.Struct, frozen=True):
 
     name: str
     roles: tuple[str, ...]
+    """Those that an admin gave them."""
     token: str
+    """Empty if they have none, because they sign in with the identity provider."""
     created: float
     by: str = ""
     teams: tuple[str, ...] = ()
     """Users of the same team may see each other's runs, if `[access] runs` is `team`."""
+    issuer: str = ""
+    subject: str = ""
+    """Who they are for the identity provider with which they sign in; empty if they do not."""
+    group_roles: tuple[str, ...] = ()
+    """The roles that their groups at the identity provider give them, as of their last sign-in."""
+    group_teams: tuple[str, ...] = ()
+
+    @property
+    def all_roles(self) -> tuple[str, ...]:
+        return tuple(role for role in ROLES if role in self.roles or role in self.group_roles)
+
+    @property
+    def all_teams(self) -> tuple[str, ...]:
+        return tuple(sorted({*self.teams, *self.group_teams}))

@@ -142,12 +142,17 @@ class Administration:
         who.require("admin", "change users")
         (user, body), taken = await self._known_user(name, who.tenant), _roles(roles)
         lacking = [role for role in taken if role not in user.roles]
+        if lacking and lacking[0] in user.group_roles:
+            raise BadInput(
+                f"{name} has the role {lacking[0]} because of a group of the identity provider.",
+                fix="Remove them from the group there.",
+            )
         if lacking:
             raise BadInput(f"{name} does not have the role {lacking[0]}.", fix=f"{name} has {', '.join(user.roles)}.")
         left = [role for role in user.roles if role not in taken]
-        if not left:
+        if not left and not user.subject:
             raise BadInput(f"{name} would have no role left.", fix=f"`cuebook users remove {name}` removes them.")
-        return await self._with_fields("user.revoke", user, body, {"roles": _roles(left)}, who)
+        return await self._with_fields("user.revoke", user, body, {"roles": _roles(left) if left else ()}, who)
 
     async def join(self, name: str, teams: Sequence[str], who: Principal = Principal()) -> User:
         """Adds a user to teams. Members of a team may see each other's runs, if `[access] runs` is `team`."""
@@ -194,14 +199,14 @@ class Administration:
         user = await self._user(name, tenant)
         if is_reserved(name):
             raise NotAllowed(misnamed(name))
-        return Principal(name, tenant, frozenset(user.roles))
+        return Principal(name, tenant, frozenset(user.all_roles))
 
     async def principal_with(self, token: str, tenant: str = "local") -> Principal | None:
         """The user with this token."""
         given = _digest(token)
         for user in [msgspec.convert(body, User) for body in (await self._store.kept(tenant, "user")).values()]:
             if hmac.compare_digest(user.token, given) and not is_reserved(user.name):
-                return Principal(user.name, tenant, frozenset(user.roles))
+                return Principal(user.name, tenant, frozenset(user.all_roles))
         return None
 
     async def _user(self, name: str, tenant: str) -> User:

@@ -96,6 +96,7 @@ from cuebook.stores.refusals import no_wait
 if TYPE_CHECKING:
     from cuebook.config.notifications import Notifications
     from cuebook.performers.nodes.hub import Hub
+    from cuebook.service.access.people import People
     from cuebook.service.audit.admin_audit import AdminAudit
     from cuebook.service.audit.signature import Signer
     from cuebook.service.budgets.administration import BudgetAdministration
@@ -240,6 +241,13 @@ class Service(Queries):
     async def spent_budgets(self, playbook: str, who: Principal = Principal()) -> Sequence[str]:
         """The budgets that are spent for a run that this person would start, each as a sentence."""
         return await self.budgets.warnings(playbook, who) if await self._store.kept(who.tenant, "budget") else ()
+
+    @cached_property
+    def people(self) -> People:
+        """The users whom an identity provider signs in."""
+        from cuebook.service.access.people import People
+
+        return People(self, self.clock)
 
     @cached_property
     def calendar(self) -> Calendar:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from cuebook.dialects.playbook import Playbook
     from cuebook.performers.models.model_lists import Offers
     from cuebook.performers.tools.toolbox import Tool
+    from cuebook.service.access.identity import Identities
+    from cuebook.service.access.sign_ins import SignIns
     from cuebook.service.contract.runtime import Runtime
     from cuebook.service.dispatch.temporal.dispatcher import TemporalDispatcher
     from cuebook.service.dispatch.temporal.worker import TemporalWorker
@@ -246,6 +248,14 @@ class Wiring:
         from cuebook.wiring.notifications import notifier_of
 
         return notifier_of(self, service)
+
+    def identities(self, service: Service, sign_ins: SignIns) -> Identities | None:
+        """The people whom the configured identity provider signs in; None if there is none."""
+        if self.config.get("oidc.issuer") is None:
+            return None
+        from cuebook.wiring.identity import identities_of
+
+        return identities_of(self.config, service, self.factory.vault.resolve, sign_ins)
 
     @cached_property
     def dispatcher(self) -> TemporalDispatcher | None:

@@ -40,9 +40,8 @@ class Visibility:
             return None
         if self.rule == "owner":
             return frozenset((who.name,))
-        teams = {
-            name: set(body.get("teams", ())) for name, body in (await self._store.kept(who.tenant, "user")).items()
-        }
+        kept = await self._store.kept(who.tenant, "user")
+        teams = {name: {*body.get("teams", ()), *body.get("group_teams", ())} for name, body in kept.items()}
         own = teams.get(who.name, set())
         return frozenset((who.name, *(name for name, theirs in teams.items() if own & theirs)))
 

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from cuebook.gate.roles import Origin
 from cuebook.service.admin import revoked
 from cuebook.service.playbooks.library import Library
 from cuebook.service.service import Principal, Service
@@ -43,10 +44,13 @@ class Mounted:
         worker: Worker,
         who: Who,
         closing: asyncio.Event,
+        challenge: Callable[[Request], str] = lambda request: "Bearer",
     ) -> None:
+        """`challenge` says, to a request without a valid token, where to get one."""
         self._parts = (wiring, service, library, worker)
         self._who = who
         self._closing = closing
+        self._challenge = challenge
         self._manager: StreamableHTTPSessionManager | None = None
         self._opening = asyncio.Lock()
         self._serving: asyncio.Task[None] | None = None
@@ -55,7 +59,7 @@ class Mounted:
         request = Request(scope, receive)
         who = await self._who(request)
         if who is None:
-            await _refused()(scope, receive, send)
+            await _refused(self._challenge(request))(scope, receive, send)
             return
         manager = await self._open_manager()
         scope.setdefault("state", {})["mcp_who"] = who
@@ -142,7 +146,8 @@ def _caller_of(ctx: Any) -> Any:
 
     request: Request = ctx.request
     holder: Principal = request.scope["state"]["mcp_who"]
-    who = msgspec.structs.replace(holder, through=client_of(ctx))
+    host = request.client.host if request.client is not None else ""
+    who = msgspec.structs.replace(holder, through=client_of(ctx), origin=Origin("mcp", host))
     address = f"{request.url.scheme}://{request.headers.get('host', '')}"
     each = request.query_params.get(EACH) == "each"
     return Caller(principal=who, person=who, address=address, decides=True, each=each)
@@ -156,7 +161,7 @@ def _user(who: Principal) -> Any:
     return AuthenticatedUser(AccessToken(token="", client_id=f"{who.tenant}/{who.name}", scopes=[]))
 
 
-def _refused() -> Response:
+def _refused(challenge: str) -> Response:
     problem = {
         "type": "urn:cuebook:problem:bad_token",
         "title": "Unauthorized",
@@ -165,4 +170,4 @@ def _refused() -> Response:
         "detail": "This request needs a token.",
         "fix": "Create one with `cuebook users add NAME --role runner` (new user) or `cuebook users token NAME` (existing user), and send it as `Authorization: Bearer ...`.",
     }
-    return JSONResponse(problem, 401, {"WWW-Authenticate": "Bearer"}, "application/problem+json")
+    return JSONResponse(problem, 401, {"WWW-Authenticate": challenge}, "application/problem+json")

@@ -16,19 +16,21 @@ from starlette.routing import Route, WebSocketRoute
 
 from cuebook.kernel.errors import StoreError
 from cuebook.performers.nodes.protocol import PATH
+from cuebook.service.access.sign_ins import SignIns
 from cuebook.service.playbooks.history import Histories
 from cuebook.service.playbooks.library import Library
 from cuebook.service.readiness import Readiness
 from cuebook.service.service import Principal, Service
 from cuebook.surfaces.mcp.http import Mounted
 from cuebook.surfaces.web import problems
-from cuebook.surfaces.web.api import files, nodes, runs, triggers
+from cuebook.surfaces.web.api import files, nodes, runs, triggers, users
 from cuebook.surfaces.web.api import library as catalog
+from cuebook.surfaces.web.auth import oidc
 from cuebook.surfaces.web.auth.access_log import AccessLog, sign_in_refused
 from cuebook.surfaces.web.auth.guard import ANONYMOUS, EndpointGuard, Guard, Hosts, waiting_for
 from cuebook.surfaces.web.auth.sessions import Sessions, bearer_of
 from cuebook.surfaces.web.node_socket import NodeSocket
-from cuebook.surfaces.web.pages import pages, static
+from cuebook.surfaces.web.pages import pages, people, static
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.site import Endpoint, Site
 from cuebook.wiring.wiring import Wiring
@@ -47,8 +49,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/settings/connections", "GET", pages.connections, "viewer", "page"),
     Endpoint("/settings/overrides", "GET", pages.overrides, "viewer", "page"),
     Endpoint("/settings/nodes", "GET", pages.nodes, "viewer", "page"),
+    Endpoint("/settings/users", "GET", people.users, "admin", "page"),
+    Endpoint("/settings/audit", "GET", people.audit, "admin", "page"),
     Endpoint("/sign-in", "GET", pages.sign_in, "anyone", "page"),
     Endpoint("/sign-in", "POST", pages.take_token, "anyone", "form"),
+    Endpoint("/sign-in/oidc", "GET", oidc.begin, "anyone", "page"),
+    Endpoint(oidc.CALLBACK, "GET", oidc.callback, "anyone", "page"),
+    Endpoint(oidc.RESOURCE, "GET", oidc.resource, "anyone", "json"),
+    Endpoint(oidc.RESOURCE + oidc.MCP, "GET", oidc.resource, "anyone", "json"),
     Endpoint("/sign-out", "POST", pages.sign_out, "anyone", "form"),
     Endpoint("/static/{name}", "GET", static.static, "anyone", "static"),
     Endpoint("/healthz", "GET", static.healthz, "anyone", "json"),
@@ -91,6 +99,16 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/api/nodes/{name}", "DELETE", nodes.revoke, "admin", "json"),
     Endpoint("/api/nodes/{name}/rename", "POST", nodes.rename, "admin", "json"),
     Endpoint("/api/nodes/{name}/token", "POST", nodes.renew, "admin", "json"),
+    Endpoint("/api/users", "GET", users.users, "admin", "json"),
+    Endpoint("/api/users", "POST", users.add, "admin", "json"),
+    Endpoint("/api/users/{name}", "DELETE", users.remove, "admin", "json"),
+    Endpoint("/api/users/{name}/grant", "POST", users.grant, "admin", "json"),
+    Endpoint("/api/users/{name}/revoke", "POST", users.revoke, "admin", "json"),
+    Endpoint("/api/users/{name}/join", "POST", users.join, "admin", "json"),
+    Endpoint("/api/users/{name}/leave", "POST", users.leave, "admin", "json"),
+    Endpoint("/api/users/{name}/token", "POST", users.token, "admin", "json"),
+    Endpoint("/api/users/{name}/link", "POST", users.link, "admin", "json"),
+    Endpoint("/api/acts", "GET", users.acts, "admin", "json"),
     Endpoint("/api/connections", "GET", catalog.connections, "viewer", "json"),
     Endpoint("/api/connections/{provider}/key", "PUT", catalog.set_key, "admin", "json"),
     Endpoint("/api/connections/{provider}/key", "DELETE", catalog.remove_key, "admin", "json"),
@@ -102,12 +120,16 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 def make_site(wiring: Wiring, service: Service, *, folders: Iterable[Path] = (), serve_token: str = "") -> Site:
     library = Library(folders)
     worker = wiring.worker(service)
+    sign_ins = SignIns(service, service.clock)
+    identities = wiring.identities(service, sign_ins)
     return Site(
         wiring=wiring,
         service=service,
         library=library,
         histories=Histories(service, library),
-        sessions=Sessions(service, serve_token),
+        sessions=Sessions(service, serve_token, identities=identities),
+        sign_ins=sign_ins,
+        identities=identities,
         worker=worker,
         runtime=wiring.runtime(service, library.stored, worker),
         readiness=Readiness(service),
@@ -135,7 +157,7 @@ def make_app(site: Site, hosts: Hosts) -> Starlette:
 
     async def holder(request: Request) -> Principal | None:
         bearer = bearer_of(request)
-        found = await site.sessions.holder(bearer)
+        found = await oidc.holder(request, site, bearer)
         if found is None and bearer:
             sign_in_refused(request, "token")
         return found
@@ -147,6 +169,7 @@ def make_app(site: Site, hosts: Hosts) -> Starlette:
         site.worker,
         holder,
         site.closing,
+        lambda request: oidc.challenge(request, site, invalid=bool(bearer_of(request))),
     )
 
     @asynccontextmanager
@@ -162,6 +185,8 @@ def make_app(site: Site, hosts: Hosts) -> Starlette:
             await mcp.close()
             await releasing
             await site.service.stream.close()
+            if site.identities is not None:
+                await site.identities.provider.close()
 
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

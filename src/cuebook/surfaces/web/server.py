@@ -173,8 +173,10 @@ async def serve(
 
 
 def start_link(site: Site, host: str, port: int) -> str:
+    """The address to open. It signs the person at this machine in, unless only the identity provider does that."""
     named = f"[{host}]" if ":" in host else host
-    return f"http://{named}:{port}/sign-in?start={site.sessions.new_start()}"
+    address = f"http://{named}:{port}"
+    return f"{address}/sign-in?start={site.sessions.new_start()}" if site.sessions.local else f"{address}/"
 
 
 class _Stopping:

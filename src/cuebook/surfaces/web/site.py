@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -10,6 +11,8 @@ from typing import Literal, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cuebook.service.access.identity import Identities
+from cuebook.service.access.sign_ins import SignIns
 from cuebook.service.contract.runtime import Runtime
 from cuebook.service.node_connections import NodeConnections
 from cuebook.service.playbooks.history import Histories
@@ -20,6 +23,21 @@ from cuebook.service.worker import Worker
 from cuebook.surfaces.web.auth.sessions import Sessions
 from cuebook.surfaces.web.pages.tiles import Faces
 from cuebook.wiring.wiring import Wiring
+
+
+class UsedStates(OrderedDict[str, None]):
+    """The attempts to sign in that came back from the identity provider: none does twice."""
+
+    def take(self, state: str) -> bool:
+        if state in self:
+            return False
+        self[state] = None
+        while len(self) > _REMEMBERED:
+            self.popitem(last=False)
+        return True
+
+
+_REMEMBERED = 10_000
 
 Kind = Literal["page", "form", "json", "stream", "static"]
 Needs = Literal["anyone", "trigger", "viewer", "runner", "approver", "admin"]
@@ -39,6 +57,10 @@ class Site:
     runtime: Runtime
     readiness: Readiness
     nodes: NodeConnections
+    sign_ins: SignIns
+    identities: Identities | None = None
+    """The identity provider's people; None if none is configured."""
+    used_states: UsedStates = field(default_factory=UsedStates)
     faces: Faces = field(default_factory=Faces)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the server is about to stop, which ends the streams."""

@@ -91,7 +91,8 @@ def _serve(given: Given) -> int:
     announce = session.announcer(wiring)
 
     def ready(address: str) -> None:
-        say(f"Cuebook is running. Open {address}\nThe link signs you in once. Press Ctrl-C to stop.")
+        once = "The link signs you in once. " if "start=" in address else ""
+        say(f"Cuebook is running. Open {address}\n{once}Press Ctrl-C to stop.")
         sys.stdout.flush()  # whatever reads the pipe needs the address now
         if given["open_it"]:
             webbrowser.open(address)

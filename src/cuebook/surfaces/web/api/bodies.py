@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
+from cuebook.gate.roles import Role
 from cuebook.kernel.run import Budget
 from cuebook.service.lasting_approvals import Lasts
 from cuebook.surfaces.web.problems import Problem
@@ -146,6 +147,25 @@ class Decide(_Body, frozen=True):
 
 class NodeName(_Body, frozen=True):
     name: Annotated[str, Meta(min_length=1, max_length=64, pattern="^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+
+
+class NewUser(_Body, frozen=True):
+    name: Annotated[str, Meta(min_length=1, max_length=64, pattern="^[A-Za-z0-9][A-Za-z0-9._@-]*$")]
+    roles: Annotated[list[Role], Meta(min_length=1, max_length=4)]
+
+
+class UserRole(_Body, frozen=True):
+    role: Role
+
+
+class UserTeam(_Body, frozen=True):
+    team: Annotated[str, Meta(min_length=1, max_length=64, pattern="^[A-Za-z0-9][A-Za-z0-9._@-]*$")]
+
+
+class UserSubject(_Body, frozen=True):
+    """Who a user is for the identity provider; empty ends that."""
+
+    subject: Annotated[str, Meta(max_length=255)]
 
 
 class NewKey(_Body, frozen=True):

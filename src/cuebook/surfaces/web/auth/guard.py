@@ -12,6 +12,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from urllib.parse import urlsplit
 
+import msgspec
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -21,7 +22,9 @@ from cuebook.gate.roles import NotAllowed
 from cuebook.kernel.errors import CuebookError, NotFound
 from cuebook.service.service import Principal
 from cuebook.surfaces.web import node_socket, problems
+from cuebook.surfaces.web.auth import oidc
 from cuebook.surfaces.web.auth.access_log import forbidden, sign_in_refused
+from cuebook.surfaces.web.auth.redirect import path_of
 from cuebook.surfaces.web.live.sse import EventStream
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.site import Endpoint, Site
@@ -180,6 +183,7 @@ class EndpointGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
+        request.state.ways = oidc.ways(self._site)
         try:
             response = await self._answer(request)
         except ClientDisconnect:
@@ -202,7 +206,12 @@ class EndpointGuard:
                 fix="Open the address that `cuebook serve` printed, or send a token as `Authorization: Bearer ...`.",
                 WWW_Authenticate="Bearer",
             )
+        if who != ANONYMOUS:
+            surface = "api" if "authorization" in request.headers else "web"
+            who = msgspec.structs.replace(who, origin=oidc.origin_of(request, surface))
         request.state.who = who  # also for the error page
+        if await self._is_to_recheck(request):
+            return oidc.recheck(request, path_of(request))
         if self._endpoint.needs != "anyone" and self._endpoint.needs != "trigger":
             try:
                 who.require(self._endpoint.needs, "do that")
@@ -213,6 +222,14 @@ class EndpointGuard:
         if isinstance(response, EventStream):
             response.permitted = lambda: self._still(request, who)
         return response
+
+    async def _is_to_recheck(self, request: Request) -> bool:
+        """Whether to ask the identity provider again before this page is shown. Not while it is down."""
+        opened = self._endpoint.kind == "page" and self._endpoint.needs != "anyone" and request.method == "GET"
+        if not opened or not problems.wants_page(request) or not self._site.sessions.is_to_recheck(request):
+            return False
+        identities = self._site.identities
+        return bool(path_of(request)) and identities is not None and await identities.provider.is_up()
 
     async def _still(self, request: Request, who: Principal) -> bool:
         """Whether the user is still signed in and allowed."""

@@ -12,13 +12,17 @@ import secrets
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from cuebook.gate.roles import is_reserved
+from cuebook.gate.roles import User, is_reserved
+from cuebook.service.access.identity import WAY, Identities
 from cuebook.service.service import Principal, Service
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 LIVES = 7 * 24 * 3600
 """Seconds for which a cookie is valid."""
@@ -39,13 +43,26 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
     until: int
     id: str = ""
     """The id of this session, so that it can be ended individually."""
+    way: str = ""
+    """`oidc` if the identity provider opened it."""
+    recheck: int = 0
+    """When the provider is asked again whether they are still signed in there, and in which groups."""
 
 
 class Sessions:
     """Issues and checks start links, cookies and tokens."""
 
-    def __init__(self, service: Service, serve_token: str = "", clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        service: Service,
+        serve_token: str = "",
+        clock: Callable[[], float] = time.time,
+        identities: Identities | None = None,
+    ) -> None:
         self._service = service
+        self._identities = identities
+        self.local = identities is None or identities.settings.local_sign_in
+        """Whether people sign in with the start link and with tokens. Programs always send tokens."""
         self._sign = service.tokens.signer()
         self._clock = clock
         self._serve_token = serve_token
@@ -62,23 +79,50 @@ class Sessions:
 
     def take_start(self, given: str) -> Ticket | None:
         """The local person's ticket for the start link's token, which is then used up."""
-        if not self._start or not _same(given, self._start):
+        if not self.local or not self._start or not _same(given, self._start):
             return None
         self._start = ""
         return self._ticket(_LOCAL, "local", "")
 
     async def take_token(self, given: str) -> Ticket | None:
         """The ticket for the holder of this token."""
-        who = await self.holder(given)
+        who = await self.holder(given) if self.local else None
         if who is None:
             return None
         if self._serves(given):
             return self._ticket(_LOCAL, who.tenant, _proof(_digest(given)))
         return self._ticket(who.name, who.tenant, _proof(_digest(given)))
 
+    async def ticket_of(self, who: Principal) -> Ticket | None:
+        """The ticket for someone whom the identity provider has signed in."""
+        body = (await self._service.kept(who.tenant, "user")).get(who.name)
+        if body is None or self._identities is None:
+            return None
+        settings, now = self._identities.settings, self._clock()
+        proof = _identity_proof(msgspec.convert(body, User))
+        return Ticket(
+            who.name,
+            who.tenant,
+            proof,
+            int(now + settings.session),
+            secrets.token_urlsafe(12),
+            WAY,
+            int(now + min(settings.recheck, settings.session)),
+        )
+
     def open(self, response: Response, ticket: Ticket, *, secure: bool) -> None:
-        value = self._sealed(ticket)
-        response.set_cookie(self.cookie, value, max_age=LIVES, httponly=True, samesite="strict", secure=secure)
+        value, lives = self._sealed(ticket), max(1, ticket.until - int(self._clock()))
+        response.set_cookie(self.cookie, value, max_age=lives, httponly=True, samesite="strict", secure=secure)
+
+    def of_provider(self, connection: HTTPConnection) -> Ticket | None:
+        """The ticket of a session that the identity provider opened."""
+        ticket = self._read(connection.cookies.get(self.cookie, ""))
+        return ticket if ticket is not None and ticket.way == WAY else None
+
+    def is_to_recheck(self, connection: HTTPConnection) -> bool:
+        """Whether the identity provider is to be asked again about the session of a request."""
+        ticket = self.of_provider(connection)
+        return ticket is not None and not bearer_of(connection) and ticket.recheck <= self._clock()
 
     async def close(self, connection: HTTPConnection, response: Response) -> None:
         """End the session of a request: its cookie and all copies of it become invalid."""
@@ -117,14 +161,20 @@ class Sessions:
             return None
         if _named(ticket) in await self._service.kept(_EVERYONE, ENDED):
             return None
+        if ticket.way != WAY and not self.local:
+            return None
         if ticket.user == _LOCAL:
             by_token = bool(ticket.proof)
             known = self._serve_token and _same(ticket.proof, _proof(_digest(self._serve_token)))
             return None if by_token and not known else Principal()
-        user = (await self._service.kept(ticket.tenant, "user")).get(ticket.user)
-        if user is None or is_reserved(ticket.user) or not _same(_proof(str(user["token"])), ticket.proof):
+        body = (await self._service.kept(ticket.tenant, "user")).get(ticket.user)
+        if body is None or is_reserved(ticket.user):
             return None
-        return Principal(ticket.user, ticket.tenant, frozenset(user["roles"]))
+        user = msgspec.convert(body, User)
+        proof = _identity_proof(user) if ticket.way == WAY else _proof(user.token)
+        if not user.all_roles or not _same(proof, ticket.proof):
+            return None
+        return Principal(ticket.user, ticket.tenant, frozenset(user.all_roles))
 
     # --- inside ---
 
@@ -135,15 +185,23 @@ class Sessions:
         return Ticket(user, tenant, proof, int(self._clock()) + LIVES, secrets.token_urlsafe(12))
 
     def _sealed(self, ticket: Ticket) -> str:
-        body = urlsafe_b64encode(msgspec.json.encode(ticket)).decode().rstrip("=")
-        return f"{body}.{self._sign(f'session {body}')}"
+        return self.sealed("session", ticket)
 
     def _read(self, value: str) -> Ticket | None:
+        return self.unsealed("session", value, Ticket)
+
+    def sealed(self, what: str, value: msgspec.Struct) -> str:
+        """A value for a cookie, signed for this purpose."""
+        body = urlsafe_b64encode(msgspec.json.encode(value)).decode().rstrip("=")
+        return f"{body}.{self._sign(f'{what} {body}')}"
+
+    def unsealed(self, what: str, value: str, kind: type[T]) -> T | None:
+        """The value of a cookie that this server signed for this purpose."""
         body, dot, seal = value.partition(".")
-        if not dot or not _same(seal, self._sign(f"session {body}")):
+        if not dot or not _same(seal, self._sign(f"{what} {body}")):
             return None
         try:
-            return msgspec.json.decode(urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=Ticket)
+            return msgspec.json.decode(urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=kind)
         except (ValueError, msgspec.DecodeError):
             return None
 
@@ -168,3 +226,8 @@ def _digest(token: str) -> str:
 
 def _proof(digest: str) -> str:
     return digest[:16]
+
+
+def _identity_proof(user: User) -> str:
+    """Changes when someone is linked to another subject, or gets a new token, which ends their sessions."""
+    return _proof(_digest(f"{user.issuer} {user.subject} {user.token}"))

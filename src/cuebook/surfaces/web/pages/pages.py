@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -24,6 +25,7 @@ from cuebook.surfaces.web import problems
 from cuebook.surfaces.web.api import library as catalog
 from cuebook.surfaces.web.api import runs as rest
 from cuebook.surfaces.web.api.bodies import fields
+from cuebook.surfaces.web.auth import oidc
 from cuebook.surfaces.web.auth.access_log import sign_in_refused, signed_in, signed_out
 from cuebook.surfaces.web.auth.guard import ANONYMOUS, waiting_for, wants_json
 from cuebook.surfaces.web.auth.redirect import HOME, safe_path
@@ -33,7 +35,7 @@ from cuebook.surfaces.web.live.watch import opened
 from cuebook.surfaces.web.pages.preflight import before_run, costs_of
 from cuebook.surfaces.web.pages.render import page
 from cuebook.surfaces.web.pages.tiles import Tile, findings, grave
-from cuebook.surfaces.web.problems import NEW_TOKEN, Problem
+from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.site import Site
 from cuebook.wiring.preview import terms_by_model
 
@@ -307,14 +309,18 @@ async def sign_in(request: Request, site: Site, who: Principal) -> Response:
     if not start and who != ANONYMOUS and onward != HOME:
         return RedirectResponse(onward, 303)
     if not start or request.method == "HEAD":  # a link preview must not use it up
-        return _sign_in(request, onward)
+        out = await oidc.sign_out_place(request, site) if "out" in request.query_params else ""
+        return oidc.sign_in_page(request, site, onward, out=out)
     ticket = site.sessions.take_start(start)
     if ticket is None:
         if who != ANONYMOUS:
             return RedirectResponse(onward, 303)
         sign_in_refused(request, "link")
-        return _sign_in(request, onward, "This link was already used, or the server has been restarted.", 401)
+        await site.sign_ins.failed("start link", "used or unknown", oidc.origin_of(request))
+        words = "This link was already used, or the server has been restarted."
+        return oidc.sign_in_page(request, site, onward, words, 401)
     signed_in(request, ticket.user, "link")
+    await site.sign_ins.succeeded(Principal(origin=oidc.origin_of(request)), "start link")
     response: Response = RedirectResponse(onward, 303)
     if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         # From another site, a redirect would not send the new cookie; a page of our own continues with it.
@@ -323,27 +329,31 @@ async def sign_in(request: Request, site: Site, who: Principal) -> Response:
     return response
 
 
-def _sign_in(request: Request, onward: str, words: str = "", status: int = 200) -> Response:
-    return page(request, "sign-in.html", status, words=words, command=NEW_TOKEN, next=onward, comes_back=False)
-
-
 async def take_token(request: Request, site: Site, who: Principal) -> Response:
     form = await fields(request)
     onward = safe_path(form.get("next", ""))
-    ticket = await site.sessions.take_token(form.get("token", "").strip())
+    token = form.get("token", "").strip()
+    ticket = await site.sessions.take_token(token)
     if ticket is None:
         sign_in_refused(request, "form")
+        await site.sign_ins.failed("token", "unknown token", oidc.origin_of(request))
         if wants_json(request):
             raise Problem(401, "bad_token", "Invalid token.", WWW_Authenticate="Bearer")
-        return _sign_in(request, onward, "Invalid token.", 401)
+        words = "Invalid token." if site.sessions.local else "Tokens are for programs here. Sign in with your account."
+        return oidc.sign_in_page(request, site, onward, words, 401)
     signed_in(request, ticket.user, "form")
+    holder = await site.sessions.holder(token) or who
+    await site.sign_ins.succeeded(msgspec.structs.replace(holder, origin=oidc.origin_of(request)), "token")
     response = RedirectResponse(onward, 303)
     site.sessions.open(response, ticket, secure=request.url.scheme == "https")
     return response
 
 
 async def sign_out(request: Request, site: Site, who: Principal) -> Response:
-    response = RedirectResponse("/sign-in", 303)
+    out = "?out=1" if site.sessions.of_provider(request) is not None else ""
+    response = RedirectResponse(f"/sign-in{out}", 303)
+    if who != ANONYMOUS:
+        await site.sign_ins.ended(msgspec.structs.replace(who, origin=oidc.origin_of(request)))
     await site.sessions.close(request, response)
     signed_out(request, who)
     return response

@@ -124,9 +124,14 @@ def piece(template: str, **values: Any) -> Markup:
     return Markup(environment().get_template(template).render(values))
 
 
+_WAYS = {"provider": "", "local": True, "out": ""}
+"""How people sign in, unless an identity provider is configured."""
+
+
 def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
     state = request.state
-    context = {"nonce": state.nonce, "who": getattr(state, "who", None), "path": request.url.path, **values}
+    known = {"who": getattr(state, "who", None), "ways": getattr(state, "ways", _WAYS)}
+    context = {"nonce": state.nonce, "path": request.url.path, **known, **values}
     return HTMLResponse(environment().get_template(template).render(context), status)
 
 
