@@ -14,9 +14,13 @@ GUIDE = blocks(DOCS / "guides" / "identity.md")
 
 
 def test_every_command_works_as_it_is_printed(cli: CommandLine) -> None:
+    cli.environ["CUEBOOK_OIDC_ISSUER"] = "https://login.example.com"
+    assert cli.call("users", "add", "bob", "--role", "viewer").code == 0, "the one whom the guide begins with"
     commands = [command for block in GUIDE for command in block.commands]
     assert len(commands) > 5
     for command in commands:
+        if command.startswith("cuebook users add bob"):
+            assert cli.call("users", "remove", "bob").code == 0
         ran = cli.call(*command.partition(" #")[0].split()[1:])
         assert ran.code == 0, f"{command}\n{ran.err}"
     ann, bob = cli.call("users", "list", "--json").object

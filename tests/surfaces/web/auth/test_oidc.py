@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -60,7 +60,7 @@ Serve = Callable[..., Any]
 
 
 @pytest.fixture
-async def serve(web: ServedApp, provider: OidcProvider, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+def serve(web: ServedApp, provider: OidcProvider, monkeypatch: pytest.MonkeyPatch) -> Serve:
     async def begin(**more: Any) -> Visitor:
         monkeypatch.setenv("OIDC_SECRET", SECRET)
         flags = {
@@ -74,7 +74,7 @@ async def serve(web: ServedApp, provider: OidcProvider, monkeypatch: pytest.Monk
         await web.model(ScriptedModel([])).serve(port=0, **flags)
         return Visitor(web, provider)
 
-    yield begin
+    return begin
 
 
 async def acts(web: ServedApp, what: str) -> list[Any]:
@@ -380,9 +380,12 @@ async def test_the_clients_secret_is_nowhere(
     shown += str(await web.service.admin_audit.acts()) + caplog.text
     assert SECRET not in shown
     await web.stop()
-    files = [one for one in tmp_path.rglob("*") if one.is_file()]
-    assert files
-    assert not [one for one in files if SECRET.encode() in one.read_bytes()]
+    assert holding(tmp_path, b"subject-1"), "it looks at the right files"
+    assert not holding(tmp_path, SECRET.encode())
+
+
+def holding(folder: Path, words: bytes) -> list[Path]:
+    return [one for one in folder.rglob("*") if one.is_file() and words in one.read_bytes()]
 
 
 async def test_failures_do_not_flood_the_audit(web: ServedApp, serve: Serve) -> None:

@@ -7,6 +7,7 @@ import sys
 import click
 
 from cuebook.gate.roles import MEANING, ROLES, User
+from cuebook.kernel.errors import BadInput
 from cuebook.service.service import Service
 from cuebook.surfaces import display
 from cuebook.surfaces.cli import options, session
@@ -95,6 +96,45 @@ def _leave(given: Given) -> int:
     return session.with_service(given, act, looking=True)
 
 
+@command(
+    "link",
+    [
+        NAME,
+        click.Option(
+            ["--subject"],
+            required=True,
+            help="Who they are for the provider: the claim `sub`, which never changes. A failed sign-in is in `cuebook audit"
+            " --admin` with it.",
+        ),
+        options.AS_USER,
+        options.STORE,
+        options.AS_JSON,
+    ],
+)
+def _link(given: Given) -> int:
+    """Let a user sign in with the identity provider. Their roles here are kept, and their groups there add to them."""
+
+    async def act(service: Service) -> int:
+        issuer = options.configuration(given).get("oidc.issuer")
+        if issuer is None:
+            raise BadInput("No identity provider is configured.", fix="Set oidc.issuer, see docs/guides/identity.md.")
+        who = await session.acting(service, given)
+        return _print_user(given, await service.people.link(given["name"], issuer, given["subject"], who))
+
+    return session.with_service(given, act, looking=True)
+
+
+@command("unlink", [NAME, options.AS_USER, options.STORE, options.AS_JSON])
+def _unlink(given: Given) -> int:
+    """End that a user signs in with the identity provider, and what their groups there gave them."""
+
+    async def act(service: Service) -> int:
+        who = await session.acting(service, given)
+        return _print_user(given, await service.people.link(given["name"], "", "", who))
+
+    return session.with_service(given, act, looking=True)
+
+
 @command("token", [NAME, options.AS_USER, options.STORE, options.AS_JSON])
 def _token(given: Given) -> int:
     """Create a new token for a user. Their old token stops working, and their sessions and open streams end."""
@@ -117,8 +157,10 @@ def _list(given: Given) -> int:
             sys.stdout.write(views.json_line([_object(user) for user in users]))
             return 0
         for user in users:
-            teams = f"  in {', '.join(user.teams)}" if user.teams else ""
-            say(f"{user.name:<20}{', '.join(user.roles):<40}since {display.moment(user.created)}{teams}")
+            teams = f"  in {', '.join(user.all_teams)}" if user.all_teams else ""
+            linked = f"  signs in as {user.subject}" if user.subject else ""
+            roles = ", ".join(user.all_roles) or "no role"
+            say(f"{user.name:<20}{roles:<40}since {display.moment(user.created)}{teams}{linked}")
         if not users:
             say("There are no users: anyone at this terminal may do everything.")
         return 0
@@ -142,20 +184,23 @@ def _print_user(given: Given, user: User, words: str = "", **more: str) -> int:
     if given["as_json"]:
         sys.stdout.write(views.json_line({**_object(user), **more}))
     else:
-        teams = f"; in {', '.join(user.teams)}" if user.teams else ""
-        say(f"{user.name}: {', '.join(user.roles)}{teams}\n{words}".rstrip())
+        teams = f"; in {', '.join(user.all_teams)}" if user.all_teams else ""
+        linked = f"; signs in as {user.subject}" if user.subject else ""
+        say(f"{user.name}: {', '.join(user.all_roles) or 'no role'}{teams}{linked}\n{words}".rstrip())
     return 0
 
 
 def _object(user: User) -> dict[str, object]:
     return {
         "name": user.name,
-        "roles": list(user.roles),
-        "teams": list(user.teams),
+        "roles": list(user.all_roles),
+        "granted": list(user.roles),
+        "teams": list(user.all_teams),
         "created": user.created,
         "by": user.by,
+        "subject": user.subject,
     }
 
 
-for _command in (_add, _grant, _revoke, _join, _leave, _token, _list, _remove):
+for _command in (_add, _grant, _revoke, _join, _leave, _link, _unlink, _token, _list, _remove):
     users_command.add_command(_command)

@@ -1,0 +1,166 @@
+"""`/mcp` as a resource server: what it says about itself, and which access tokens of the identity provider it accepts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from joserfc import jwt
+from joserfc.jwk import OctKey, RSAKey
+
+from cuebook.gate.identity import provider as provider_module
+from cuebook.performers.models.scripted import ScriptedModel
+from cuebook.service import admin
+from tests.support.oidc_provider import CLIENT, OidcProvider, oidc_provider, unsigned
+from tests.surfaces.mcp.clients import over_http
+from tests.surfaces.mcp.test_http import ACCEPT, HELLO
+from tests.surfaces.web.served_app import ServedApp
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[OidcProvider]:
+    monkeypatch.setattr(provider_module, "REFETCH_EVERY", 0.0)
+    with oidc_provider() as made:
+        yield made
+
+
+@pytest.fixture
+async def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: OidcProvider) -> AsyncIterator[ServedApp]:
+    made = ServedApp(tmp_path, monkeypatch)
+    flags: dict[str, Any] = {
+        "oidc.issuer": provider.address,
+        "oidc.client_id": CLIENT,
+        "oidc.viewer_groups": ("staff",),
+        "oidc.runner_groups": ("engineers",),
+        "oidc.mcp_scopes": ("openid", "cuebook:runner"),
+    }
+    await made.model(ScriptedModel([])).serve(port=0, **flags)
+    yield made
+    await made.stop()
+
+
+def resource(web: ServedApp) -> str:
+    return f"{str(web.guest.base_url).rstrip('/')}/mcp"
+
+
+async def ask(web: ServedApp, token: str) -> httpx2.Response:
+    headers = {**ACCEPT, **({"Authorization": f"Bearer {token}"} if token else {})}
+    return await web.guest.post("/mcp", json=HELLO, headers=headers)
+
+
+async def test_it_says_where_tokens_come_from(web: ServedApp, provider: OidcProvider) -> None:
+    refused = await ask(web, "")
+    place = f"{str(web.guest.base_url).rstrip('/')}/.well-known/oauth-protected-resource/mcp"
+    assert refused.status_code == 401
+    assert f'resource_metadata="{place}"' in refused.headers["www-authenticate"]
+    assert "invalid_token" not in refused.headers["www-authenticate"]
+    assert 'error="invalid_token"' in (await ask(web, "a.b.c")).headers["www-authenticate"]
+    found = (await web.guest.get(place)).json()
+    assert found["resource"] == resource(web)
+    assert found["authorization_servers"] == [provider.address]
+    assert found["scopes_supported"] == ["openid", "cuebook:runner"]
+    from mcp.shared.auth import ProtectedResourceMetadata
+
+    assert ProtectedResourceMetadata.model_validate(found).bearer_methods_supported == ["header"]
+
+
+async def test_without_a_provider_there_is_no_such_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ServedApp(tmp_path, monkeypatch)
+    await made.model(ScriptedModel([])).serve()
+    assert (await made.guest.get("/.well-known/oauth-protected-resource/mcp")).status_code == 404
+    assert (await ask(made, "")).headers["www-authenticate"] == "Bearer"
+    await made.stop()
+
+
+async def test_an_assistant_works_with_an_access_token(web: ServedApp, provider: OidcProvider) -> None:
+    provider.person["groups"] = ["staff", "engineers"]
+    async with over_http(resource(web), provider.access_token(resource(web))) as visit:
+        assert "execute_playbook" in await visit.tools()
+    (ann,) = await web.service.users()
+    assert (ann.name, ann.all_roles) == ("ann", ("viewer", "runner"))
+    signed_in = [one.act for one in await web.service.admin_audit.acts() if one.act.what == "sign_in"]
+    assert [(one.by, one.surface, one.details["way"]) for one in signed_in] == [("ann", "mcp", "access token")]
+    _, token = await web.service.add_user("bob", ["viewer"])
+    assert (await ask(web, token)).status_code == 200, "tokens of Cuebook go on"
+
+
+async def test_scopes_limit_what_it_may_do(web: ServedApp, provider: OidcProvider) -> None:
+    provider.person["groups"] = ["engineers"]
+    token = provider.access_token(resource(web), scope="openid cuebook:viewer")
+    async with over_http(resource(web), token) as visit:
+        assert "execute_playbook" not in await visit.tools()
+    provider.person = {"sub": "subject-2", "preferred_username": "eve", "groups": []}
+    nobody = provider.access_token(resource(web), scope="openid cuebook:runner cuebook:admin")
+    assert (await ask(web, nobody)).status_code == 401, "a scope gives no role"
+
+
+async def test_without_groups_what_is_known_of_the_person_counts(web: ServedApp, provider: OidcProvider) -> None:
+    assert (await ask(web, provider.access_token(resource(web), groups=None))).status_code == 401
+    assert (await ask(web, provider.access_token(resource(web)))).status_code == 200
+    assert (await ask(web, provider.access_token(resource(web), groups=None, jti="2"))).status_code == 200
+
+
+BENT: dict[str, dict[str, Any]] = {
+    "expired": {"exp": 1_700_000_000},
+    "without an end": {"exp": None},
+    "of the future": {"nbf": 4_000_000_000},
+    "for another resource": {"aud": "https://other.example/mcp"},
+    "for the client": {"aud": CLIENT},
+    "for nobody": {"aud": None},
+    "of another issuer": {"iss": "https://evil.example"},
+    "without a subject": {"sub": None},
+    "an ID token": {"nonce": "n"},
+    "a refresh token": {"typ": "Refresh"},
+}
+
+
+@pytest.mark.parametrize("name", BENT)
+async def test_another_token_is_refused(web: ServedApp, provider: OidcProvider, name: str) -> None:
+    assert (await ask(web, provider.access_token(resource(web), **BENT[name]))).status_code == 401
+    assert await web.service.users() == []
+
+
+async def test_a_token_without_a_signature_of_the_provider_is_refused(web: ServedApp, provider: OidcProvider) -> None:
+    key, shared = RSAKey.generate_key(2048), OctKey.import_key("x" * 40)
+    provider.sign = unsigned
+    claims = provider.access_token(resource(web))
+    assert (await ask(web, claims)).status_code == 401
+    now = int(time.time())
+    good = {"iss": provider.address, "aud": resource(web), "exp": now + 60, **provider.person}
+    kid = provider.keys[-1].kid
+    for forged in (
+        jwt.encode({"alg": "RS256", "kid": kid}, good, key),
+        jwt.encode({"alg": "HS256", "kid": kid}, good, shared, algorithms=["HS256"]),
+    ):
+        assert (await ask(web, forged)).status_code == 401
+    provider.sign = provider._signed
+    provider.rotate()
+    assert (await ask(web, provider.access_token(resource(web)))).status_code == 200, "a new key is fetched"
+
+
+async def test_a_token_ends_with_its_user_its_groups_and_its_time(
+    web: ServedApp, provider: OidcProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "RIGHTS_EVERY", 0.05)
+    token = provider.access_token(resource(web))
+    assert (await ask(web, token)).status_code == 200
+    provider.person["groups"] = []
+    assert (await ask(web, provider.access_token(resource(web)))).status_code == 401
+    assert (await ask(web, token)).status_code == 401, "what a newer token says counts for the older one"
+    provider.person["groups"] = ["staff"]
+    assert (await ask(web, provider.access_token(resource(web), jti="3"))).status_code == 200
+    assert (await ask(web, token)).status_code == 200
+    web.site.identities._clock = lambda: time.time() + 400  # type: ignore[union-attr]
+    assert (await ask(web, token)).status_code == 401
+    web.site.identities._clock = time.time  # type: ignore[union-attr]
+    await web.service.remove_user("ann")
+    assert (await ask(web, token)).status_code == 401
+
+
+async def test_it_is_accepted_at_mcp_alone(web: ServedApp, provider: OidcProvider) -> None:
+    bearer = {"Authorization": f"Bearer {provider.access_token(resource(web))}"}
+    assert (await web.guest.get("/api/runs", headers=bearer)).status_code == 401
