@@ -77,6 +77,11 @@ class ChannelSettings:
         return tuple(filter(None, (self.secret_url, self.secret, self.token, self.signing_secret, self.password)))
 
     @property
+    def is_shared(self) -> bool:
+        """Whether it can reach anything but single people."""
+        return self.kind in ("webhook", "command") or bool(self.secret_url) or bool(self.to)
+
+    @property
     def is_personal(self) -> bool:
         """Whether it can reach people one by one."""
         return self.kind == "email" or (self.kind == "slack" and bool(self.token))
@@ -121,7 +126,8 @@ class Notifications:
 
     def rules(self, playbook: str) -> Rules:
         """The rules for a playbook: its own, those of the first pattern that fits, or the usual ones."""
-        base = Rules(USUAL_EVENTS, tuple(self.channels), NO_HOURS, "UTC", (), None, 3, None, ())
+        shared = tuple(name for name, one in self.channels.items() if one.is_shared)
+        base = Rules(USUAL_EVENTS, shared, NO_HOURS, "UTC", (), None, 3, None, ())
         base = self.usual.over(base)
         own = self.playbooks.get(playbook)
         if own is None:

@@ -44,12 +44,12 @@ class Email:
 
     def _deliver(self, mail: EmailMessage, recipients: tuple[str, ...], password: str) -> None:
         settings = self.settings
-        where = f"{settings.host}:{settings.port}"
+        where, tls = f"{settings.host}:{settings.port}", self._tls()
         sender = parseaddr(settings.sender)[1]
         try:
-            with self._connected() as server:
+            with self._connected(tls) as server:
                 if settings.security == "starttls":
-                    server.starttls(context=self._tls())
+                    server.starttls(context=tls)
                 if password:
                     server.login(settings.user, password)
                 refused = server.send_message(mail, from_addr=sender, to_addrs=list(recipients))
@@ -71,16 +71,19 @@ class Email:
         if refused:
             raise Undelivered(f"{where} refused {len(refused)} of {len(recipients)} recipients.", final=True)
 
-    def _connected(self) -> smtplib.SMTP:
+    def _connected(self, tls: ssl.SSLContext) -> smtplib.SMTP:
         settings = self.settings
         if settings.security == "tls":
-            return smtplib.SMTP_SSL(settings.host, settings.port, timeout=PATIENCE, context=self._tls())
+            return smtplib.SMTP_SSL(settings.host, settings.port, timeout=PATIENCE, context=tls)
         return smtplib.SMTP(settings.host, settings.port, timeout=PATIENCE)
 
     def _tls(self) -> ssl.SSLContext:
         from cuebook.system.network import system_tls
 
-        return ssl.create_default_context(cafile=self.settings.ca) if self.settings.ca else system_tls()
+        try:
+            return ssl.create_default_context(cafile=self.settings.ca) if self.settings.ca else system_tls()
+        except OSError:
+            raise Undelivered(f"The certificates in {self.settings.ca} cannot be read.") from None
 
 
 def written(message: Message, now: float, sender: str, recipients: tuple[str, ...]) -> EmailMessage:
