@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.service.notifications.notified import URL, Kept, Notified, moment
 from tests.support.programs import begin
 
 HOUR = 3600.0
-MAIL = {"kind": "email", "domains": ("example.com",)}
+MAIL: dict[str, Any] = {"kind": "email", "domains": ("example.com",)}
 
 
 async def test_a_wait_has_a_short_id_and_a_link_and_nothing_that_decides(store: Store, tmp_path: Path) -> None:
@@ -170,7 +171,7 @@ async def test_people_see_their_own_messages_and_admins_all(store: Store, tmp_pa
     await notified.look()
     mine, all = await notified.notifier.status(ana), await notified.notifier.status(Principal())
     assert [(one.channel, one.to) for one in mine.messages] == [("mail", "ana")]
-    assert len(all.messages) == 3
+    assert sorted((one.channel, one.to) for one in all.messages) == [("hook", ""), ("mail", "ana")]
     with pytest.raises(NotAllowed):
         await notified.notifier.status(Principal("nobody", roles=frozenset()))
 

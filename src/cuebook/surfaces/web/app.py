@@ -23,7 +23,7 @@ from cuebook.service.readiness import Readiness
 from cuebook.service.service import Principal, Service
 from cuebook.surfaces.mcp.http import Mounted
 from cuebook.surfaces.web import problems
-from cuebook.surfaces.web.api import files, nodes, runs, triggers, users
+from cuebook.surfaces.web.api import files, nodes, notifications, runs, triggers, users
 from cuebook.surfaces.web.api import library as catalog
 from cuebook.surfaces.web.auth import oidc
 from cuebook.surfaces.web.auth.access_log import AccessLog, sign_in_refused
@@ -31,6 +31,7 @@ from cuebook.surfaces.web.auth.guard import ANONYMOUS, EndpointGuard, Guard, Hos
 from cuebook.surfaces.web.auth.sessions import Sessions, bearer_of
 from cuebook.surfaces.web.node_socket import NodeSocket
 from cuebook.surfaces.web.pages import pages, people, static
+from cuebook.surfaces.web.pages.notifications import notifications as notifications_page
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.site import Endpoint, Site
 from cuebook.wiring.wiring import Wiring
@@ -51,6 +52,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/settings/nodes", "GET", pages.nodes, "viewer", "page"),
     Endpoint("/settings/users", "GET", people.users, "admin", "page"),
     Endpoint("/settings/audit", "GET", people.audit, "admin", "page"),
+    Endpoint("/settings/notifications", "GET", notifications_page, "viewer", "page"),
     Endpoint("/sign-in", "GET", pages.sign_in, "anyone", "page"),
     Endpoint("/sign-in", "POST", pages.take_token, "anyone", "form"),
     Endpoint("/sign-in/oidc", "GET", oidc.begin, "anyone", "page"),
@@ -109,6 +111,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/api/users/{name}/token", "POST", users.token, "admin", "json"),
     Endpoint("/api/users/{name}/link", "POST", users.link, "admin", "json"),
     Endpoint("/api/acts", "GET", users.acts, "admin", "json"),
+    Endpoint("/api/notifications/preferences", "GET", notifications.preferences, "viewer", "json"),
+    Endpoint("/api/notifications/preferences", "PUT", notifications.set_preferences, "viewer", "json"),
+    Endpoint("/api/notifications/status", "GET", notifications.status, "viewer", "json"),
+    Endpoint("/api/notifications/test", "POST", notifications.test, "admin", "json"),
+    Endpoint("/api/notifications/links", "GET", notifications.links, "viewer", "json"),
+    Endpoint("/api/notifications/links", "POST", notifications.link, "viewer", "json"),
+    Endpoint("/api/notifications/links/{account}", "DELETE", notifications.unlink, "viewer", "json"),
+    Endpoint("/api/notifications/slack/{channel}", "POST", notifications.slack, "anyone", "form"),
     Endpoint("/api/connections", "GET", catalog.connections, "viewer", "json"),
     Endpoint("/api/connections/{provider}/key", "PUT", catalog.set_key, "admin", "json"),
     Endpoint("/api/connections/{provider}/key", "DELETE", catalog.remove_key, "admin", "json"),
@@ -134,6 +144,7 @@ def make_site(wiring: Wiring, service: Service, *, folders: Iterable[Path] = (),
         runtime=wiring.runtime(service, library.stored, worker),
         readiness=Readiness(service),
         nodes=wiring.node_connections(service),
+        notifier=wiring.notifier(service),
     )
 
 

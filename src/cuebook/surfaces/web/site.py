@@ -15,6 +15,7 @@ from cuebook.service.access.identity import Identities
 from cuebook.service.access.sign_ins import SignIns
 from cuebook.service.contract.runtime import Runtime
 from cuebook.service.node_connections import NodeConnections
+from cuebook.service.notifications.notifier import Notifier
 from cuebook.service.playbooks.history import Histories
 from cuebook.service.playbooks.library import Library
 from cuebook.service.readiness import Readiness
@@ -57,6 +58,7 @@ class Site:
     runtime: Runtime
     readiness: Readiness
     nodes: NodeConnections
+    notifier: Notifier
     sign_ins: SignIns
     identities: Identities | None = None
     """The identity provider's people; None if none is configured."""

@@ -138,6 +138,7 @@ async def furnish(web: ServedApp) -> dict[str, str]:
         "/waits/{id}": f"/waits/{waits['pipeline']['wait']}",
         "/settings/connections": "/settings/connections",
         "/settings/nodes": "/settings/nodes",
+        "/settings/notifications": "/settings/notifications",
         "/settings/overrides": "/settings/overrides",
         "/sign-in": "/sign-in",
         "a page that is not there": "/nowhere",

@@ -11,6 +11,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from cuebook.gate.roles import Role
+from cuebook.kernel.notices import What
 from cuebook.kernel.run import Budget
 from cuebook.service.lasting_approvals import Lasts
 from cuebook.surfaces.web.problems import Problem
@@ -143,6 +144,28 @@ class Decide(_Body, frozen=True):
     offer: Annotated[int, Meta(ge=1)] = 1
     outcome: Values | None = None
     settings: Values = {}
+
+
+class NotificationPreferences(_Body, frozen=True):
+    """All of a person's preferences; what is left out becomes empty."""
+
+    events: Annotated[list[What], Meta(max_length=20)] = []
+    channels: Annotated[list[Name], Meta(max_length=100)] = []
+    address: Annotated[str, Meta(max_length=254)] = ""
+    runs: Literal["mine", "all"] = "mine"
+    playbooks: Annotated[list[Name], Meta(max_length=100)] | Annotated[str, Meta(max_length=2000)] = []
+    """A list, or names separated by commas."""
+    quiet_hours: Annotated[str, Meta(max_length=20)] = ""
+    time_zone: Annotated[str, Meta(max_length=60)] = ""
+
+
+class NotificationTest(_Body, frozen=True):
+    channel: Annotated[str, Meta(max_length=64)] = ""
+    to: Annotated[str, Meta(max_length=64)] = ""
+
+
+class LinkCode(_Body, frozen=True):
+    code: Annotated[str, Meta(min_length=1, max_length=40)]
 
 
 class NodeName(_Body, frozen=True):
