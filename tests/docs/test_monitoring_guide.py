@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import tomllib
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from cuebook.config import load
+from tests.service.insight.test_meters import Watched
 from tests.support.command_line import CommandLine, finished
 from tests.support.documentation import DOCS, blocks
+from tests.support.postgres import free_port
 
+_NAME = re.compile(r"\bcuebook_\w+")
 GUIDE = blocks(DOCS / "guides" / "monitoring.md")
 COMMANDS = [shlex.split(command)[1:] for block in GUIDE for command in block.commands]
 
 
 @pytest.mark.parametrize("words", [one for one in COMMANDS if one[0] in ("serve", "worker")], ids=" ".join)
 def test_every_server_starts_as_it_is_printed(cli: CommandLine, words: list[str]) -> None:
+    words = [f"127.0.0.1:{free_port()}" if word.startswith("127.0.0.1:") else word for word in words]
     process = cli.begin(*words, *(["--port", "0"] if words[0] == "serve" else []))
     stream = process.stdout if words[0] == "serve" else process.stderr
     assert stream is not None
@@ -39,3 +45,17 @@ def test_the_settings_are_ones(tmp_path: Path) -> None:
     for table, settings in tomllib.loads(text).items():
         for name, value in settings.items():
             assert config.get(f"{table}.{name}") == value
+
+
+async def test_the_table_and_the_alerts_name_the_metrics_that_there_are() -> None:
+    watched = Watched()
+    text = (await watched.metrics.text()).decode()
+    ours = {name for name in re.findall(r"^# TYPE (\S+)", text, re.MULTILINE) if name.startswith("cuebook_")}
+    text = (DOCS / "guides" / "monitoring.md").read_text()
+    table = {name for line in text.splitlines() if line.startswith("| `cuebook_") for name in _NAME.findall(line)}
+    assert table == ours
+    (alerts,) = [block.text for block in GUIDE if block.language == "yaml" and "alert:" in block.text]
+    rules = YAML(typ="safe").load(alerts)["groups"][0]["rules"]
+    used = {name.removesuffix("_bucket") for rule in rules for name in _NAME.findall(rule["expr"])}
+    assert len(rules) == 10
+    assert used <= ours

@@ -56,9 +56,10 @@ def test_the_guide_lists_every_route_and_its_role() -> None:
     plain = [
         endpoint
         for endpoint in ENDPOINTS
-        if endpoint.path.startswith("/api/") or endpoint.path in ("/healthz", "/readyz", "/playbooks/runtime")
+        if endpoint.path.startswith("/api/")
+        or endpoint.path in ("/healthz", "/readyz", "/metrics", "/playbooks/runtime")
     ]
-    words = {"trigger": "its token"}
+    words = {"trigger": "its token", "metrics": "admin, or the token for it"}
     assert told == {
         f"{endpoint.method} {endpoint.path}": words.get(endpoint.needs, endpoint.needs) for endpoint in plain
     }

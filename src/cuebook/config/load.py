@@ -64,6 +64,7 @@ _BUILT_IN: dict[str, Any] = {
 """Default values. Values that depend on the folder are added once it is known."""
 _FLAGS = {
     "log.access": "--access-log",
+    "metrics.address": "--metrics",
     "temporal.address": "--temporal",
     "temporal.namespace": "--namespace",
     "temporal.queue": "--queue",
@@ -186,9 +187,22 @@ _GUARDED = (
 """Settings that a project file cannot change. The file may come with a clone, so it must not weaken the user's
 protection, choose a store with its own approvals, or set prices.
 """
-_GUARDED_TABLES = ("access.", "evidence.", "limits.", "log.", "oidc.", "retention.", "worker.", "temporal.")
+_GUARDED_TABLES = ("access.", "evidence.", "limits.", "log.", "metrics.", "oidc.", "retention.", "worker.", "temporal.")
 """Tables that a project file cannot change either."""
-_TABLES = ("access", "budget", "evidence", "limits", "log", "oidc", "retention", "serve", "usage", "worker", "temporal")
+_TABLES = (
+    "access",
+    "budget",
+    "evidence",
+    "limits",
+    "log",
+    "metrics",
+    "oidc",
+    "retention",
+    "serve",
+    "usage",
+    "worker",
+    "temporal",
+)
 """Tables of settings."""
 _REACH = ("mcp", "tools", "search", "skills", "agents", "secrets")
 """Tables that define what playbooks may access."""

@@ -372,6 +372,8 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "oidc.local_sign_in": _switch,
     "oidc.audience": _text,
     "oidc.mcp_scopes": _groups,
+    "metrics.address": _address,
+    "metrics.token": _handle,
 }
 """Every setting, with the function that checks its value."""
 

@@ -14,6 +14,7 @@ import msgspec
 
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.ports import Job, Store
+from cuebook.system.logs import log_event
 
 log = logging.getLogger("cuebook")
 
@@ -101,10 +102,11 @@ class JobRunner:
             else:
                 await self._store.put_job(msgspec.structs.replace(after, version=held.version))
         except CuebookError as error:
-            log.warning("%s %s: %s", job.kind, job.name, error)
+            log_event(log, "job.failed", logging.WARNING, kind=job.kind, name=job.name, code=error.code)
             await self._postpone(holding)
         except Exception:
             log.exception("%s %s failed.", job.kind, job.name)
+            log_event(log, "job.failed", logging.WARNING, kind=job.kind, name=job.name, code="defect")
             await self._postpone(holding)
 
     async def _postpone(self, holding: _Held) -> None:

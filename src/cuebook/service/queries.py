@@ -41,6 +41,8 @@ from cuebook.stores.refusals import ALIKE, no_wait
 if TYPE_CHECKING:
     from cuebook.kernel.fold.dry_replay import Rehearsal
     from cuebook.service.audit.export import Audited, Export
+    from cuebook.service.insight.meters import Meters
+    from cuebook.service.insight.metrics import Metrics
     from cuebook.service.runs.listing import RunPage
 
 T = TypeVar("T")
@@ -350,6 +352,13 @@ class Queries(States):
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         return self._engine.observe(observer)
+
+    def metrics(self, meters: Meters, version: str) -> Metrics:
+        """The metrics of this process, whose store is measured from now on."""
+        from cuebook.service.insight.metrics import Metrics, time_commits
+
+        time_commits(self._store, meters)
+        return Metrics(meters, self._store, version)
 
     def driven_row(self, run: str) -> RunRow | None:
         """The row of a run that this process is driving."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any, Unpack
 
@@ -20,6 +21,7 @@ from cuebook.kernel.ports import (
     Claim,
     Fate,
     Job,
+    JobCount,
     KeptRecord,
     News,
     Notice,
@@ -28,6 +30,7 @@ from cuebook.kernel.ports import (
     RunFilter,
     Space,
     Swept,
+    Tally,
     Whole,
 )
 from cuebook.kernel.ports.admin_acts import GENESIS as GENESIS_ACT
@@ -651,6 +654,17 @@ class MemoryStore(_SpendingTable, _Jobs):
     async def sizes(self, tenant: str) -> dict[str, int]:
         runs = {name: run for name, run in self._runs.items() if run.row.tenant == tenant}
         return {name: _size(run.records) + self._size_of_files(tenant, run.files) for name, run in runs.items()}
+
+    async def tally(self, now: float) -> Tally:
+        rows = [run.row for run in self._runs.values()]
+        waits = [wait.kind for wait in self._waits.values() if wait.state == "open"]
+        jobs = {}
+        for kind in {job.kind for job in self._jobs.values()}:
+            dues = [job.due for job in self._jobs.values() if job.kind == kind]
+            over = [now - due for due in dues if due is not None and due <= now]
+            jobs[kind] = JobCount(len(dues), len(over), max(over, default=0.0))
+        queued = sum(row.status in UNDER_WAY and not row.driver for row in rows)
+        return Tally(dict(Counter(row.status for row in rows)), queued, dict(Counter(waits)), jobs)
 
     async def usage(self, tenant: str) -> list[Space]:
         by_name: dict[str, list[_Run]] = {}

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from cuebook.service.contract.runtime import Runtime
     from cuebook.service.dispatch.temporal.dispatcher import TemporalDispatcher
     from cuebook.service.dispatch.temporal.worker import TemporalWorker
+    from cuebook.service.insight.metrics import Metrics
     from cuebook.service.node_connections import NodeConnections
     from cuebook.service.notifications.notifier import Notifier
     from cuebook.service.playbooks.library import Stored
@@ -325,11 +326,19 @@ class Wiring:
 
         return logging_of(self)
 
-    def insight(self, service: Service) -> AbstractAsyncContextManager[None]:
-        """What a server or worker tells its operators, until the end of the block."""
+    def insight(self, service: Service, *, serves: bool = False) -> AbstractAsyncContextManager[Metrics | None]:
+        """What a server or worker tells its operators, until the end of the block. Yields the metrics, if they are collected:
+        always if the process `serves` them itself, otherwise if they have an address.
+        """
         from cuebook.wiring.insight import insight
 
-        return insight(self, service)
+        return insight(self, service, serves=serves)
+
+    @cached_property
+    def metrics_token(self) -> str:
+        """A token that is good for nothing but reading the metrics; empty if there is none."""
+        handle = self.config.get("metrics.token")
+        return self.factory.vault.resolve(handle) if handle else ""
 
     def background(self, service: Service) -> AbstractAsyncContextManager[None]:
         """What a server or worker does besides driving runs, until the end of the block."""

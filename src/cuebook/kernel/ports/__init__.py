@@ -28,6 +28,7 @@ from cuebook.kernel.ports.store import (
     Batch,
     Claim,
     Fate,
+    JobCount,
     KeptRecord,
     News,
     Notice,
@@ -36,6 +37,7 @@ from cuebook.kernel.ports.store import (
     Space,
     Store,
     Swept,
+    Tally,
     Whole,
 )
 
@@ -60,6 +62,7 @@ __all__ = [
     "Filter",
     "Gate",
     "Job",
+    "JobCount",
     "Jobs",
     "KeptRecord",
     "Limits",
@@ -83,6 +86,7 @@ __all__ = [
     "Space",
     "Store",
     "Swept",
+    "Tally",
     "Trust",
     "Whole",
     "at_once",

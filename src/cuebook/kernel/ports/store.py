@@ -195,6 +195,28 @@ class Space(msgspec.Struct, frozen=True):
     runs: int = 0
 
 
+class JobCount(msgspec.Struct, frozen=True):
+    """The jobs of one kind."""
+
+    all: int
+    due: int
+    """How many should have been done by now."""
+    late: float
+    """For how many seconds the earliest of these has been due."""
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """How much of what a store contains, for all tenants together."""
+
+    runs: dict[str, int]
+    """Runs by status."""
+    queued: int
+    """Runs that have work to do and no driver."""
+    waits: dict[str, int]
+    """Open waits by kind."""
+    jobs: dict[str, JobCount]
+
+
 class Store(Jobs, SpendingTable, Protocol):
     """Stores journals. Every write is durable when it returns; a refusal changes nothing."""
 
@@ -375,6 +397,9 @@ class Store(Jobs, SpendingTable, Protocol):
 
     async def usage(self, tenant: str) -> list[Space]:
         """The space used, by playbook and kind."""
+
+    async def tally(self, now: float) -> Tally:
+        """Counts what the store contains. It may take a while, but holds up nothing else."""
 
     async def playbook(self, digest: str) -> str: ...
 

@@ -34,6 +34,7 @@ from cuebook.stores.postgres.notices import ready_notice, slot_notice
 from cuebook.stores.postgres.operations import LeaseHolder, holder_columns
 from cuebook.stores.postgres.removals import RemovalTables
 from cuebook.stores.postgres.spending import SpendingTables
+from cuebook.stores.postgres.tally import TallyTables
 from cuebook.stores.refusals import ALIKE, LAST, damaged, in_order, no_run, no_wait, unfinished
 from cuebook.stores.rows import (
     NAMES_OF_ENDED,
@@ -73,7 +74,7 @@ _SHORTEST_ANSWER = 3.0
 """Seconds that a heartbeat has at least, even if leases are short."""
 
 
-class PostgresStore(RemovalTables, FileTables, JobTables, ActTables, SpendingTables):
+class PostgresStore(RemovalTables, FileTables, JobTables, ActTables, SpendingTables, TallyTables):
     """Opens the store at the URL of a Postgres database, and creates its tables if they do not exist."""
 
     def __init__(

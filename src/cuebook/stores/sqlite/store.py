@@ -35,6 +35,7 @@ from cuebook.kernel.ports import (
     RunFilter,
     Space,
     Swept,
+    Tally,
     Whole,
 )
 from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow
@@ -279,6 +280,11 @@ class SqliteStore(FileTables, JobTables, SpendingTables):
         return await self._removals.usage(tenant)
 
     # --- reading ---
+
+    async def tally(self, now: float) -> Tally:
+        from cuebook.stores.sqlite.tally import tally
+
+        return await asyncio.to_thread(tally, self._database, now)
 
     async def is_kept(self, tenant: str, kind: str, name: str) -> bool:
         query = "SELECT 1 FROM kept WHERE tenant = ? AND kind = ? AND name = ?"

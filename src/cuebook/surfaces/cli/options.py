@@ -47,6 +47,11 @@ LOGS: list[click.Parameter] = [
     click.Option(["--log-format"], metavar="FORMAT", help="How to log on stderr: text or json; text by default."),
     click.Option(["--log-level"], metavar="LEVEL", help="What to log: debug, info, warning or error; info by default."),
 ]
+METRICS = click.Option(
+    ["--metrics"],
+    metavar="HOST:PORT",
+    help="An address for Prometheus, as in 127.0.0.1:9464: /metrics, for anyone who reaches it.",
+)
 AS_JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON on stdout.")
 AS_EVENTS = click.Option(["--events", "as_events"], is_flag=True, help="Print every event as a line of JSON on stdout.")
 AS_LIVE = click.Option(["--live", "as_live"], is_flag=True, help="Stream as on a terminal, even to a file or a pipe.")

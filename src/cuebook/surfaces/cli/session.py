@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, nullcontext, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cuebook.dialects import registry
 from cuebook.dialects.playbook import Playbook
@@ -27,6 +27,9 @@ from cuebook.surfaces.cli.terminal.output import complain, write_if_open
 from cuebook.surfaces.cli.terminal.views import Events, Published, Remembering, Seen, View, view_for
 from cuebook.wiring.stores import empty_store
 from cuebook.wiring.wiring import Wiring
+
+if TYPE_CHECKING:
+    from cuebook.service.insight.metrics import Metrics
 
 NO_RUNS = "There are no runs yet."
 HOW_TO_START = "`cuebook run FILE` starts one."
@@ -94,6 +97,20 @@ def announcer(wiring: Wiring) -> Callable[[str], None]:
     import logging
 
     return logging.getLogger("cuebook").info
+
+
+@asynccontextmanager
+async def metrics_served(wiring: Wiring, metrics: Metrics | None) -> AsyncIterator[None]:
+    """Answers Prometheus at an address of its own, if there is one."""
+    address = wiring.config.get("metrics.address")
+    if address is None or metrics is None:
+        yield
+        return
+    from cuebook.service.insight.metrics import CONTENT_TYPE
+    from cuebook.surfaces.health import address_of, serve_metrics
+
+    async with serve_metrics(*address_of(address, "--metrics"), metrics.text, CONTENT_TYPE):
+        yield
 
 
 def perform(work: Coroutine[Any, Any, int]) -> int:

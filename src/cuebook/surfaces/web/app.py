@@ -17,6 +17,7 @@ from starlette.routing import Route, WebSocketRoute
 from cuebook.kernel.errors import StoreError
 from cuebook.performers.nodes.protocol import PATH
 from cuebook.service.access.sign_ins import SignIns
+from cuebook.service.insight.metrics import Metrics
 from cuebook.service.playbooks.history import Histories
 from cuebook.service.playbooks.library import Library
 from cuebook.service.readiness import Readiness
@@ -63,6 +64,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/static/{name}", "GET", static.static, "anyone", "static"),
     Endpoint("/healthz", "GET", static.healthz, "anyone", "json"),
     Endpoint("/readyz", "GET", static.readyz, "anyone", "json"),
+    Endpoint("/metrics", "GET", static.metrics, "metrics", "static"),
     Endpoint("/api/openapi.yaml", "GET", static.openapi, "anyone", "static"),
     Endpoint("/api/playbooks", "GET", catalog.playbooks, "viewer", "json"),
     Endpoint("/api/playbooks/{id}", "GET", catalog.playbook, "viewer", "json"),
@@ -127,7 +129,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 """All endpoints of the app. Tests check each of them, and compare the table with openapi.yaml."""
 
 
-def make_site(wiring: Wiring, service: Service, *, folders: Iterable[Path] = (), serve_token: str = "") -> Site:
+def make_site(
+    wiring: Wiring,
+    service: Service,
+    *,
+    folders: Iterable[Path] = (),
+    serve_token: str = "",
+    metrics: Metrics | None = None,
+) -> Site:
     library = Library(folders)
     worker = wiring.worker(service)
     sign_ins = SignIns(service, service.clock)
@@ -145,6 +154,8 @@ def make_site(wiring: Wiring, service: Service, *, folders: Iterable[Path] = (),
         readiness=Readiness(service),
         nodes=wiring.node_connections(service),
         notifier=wiring.notifier(service),
+        metrics=metrics,
+        metrics_token=wiring.metrics_token,
     )
 
 

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from cuebook.service.access.identity import Identities
 from cuebook.service.access.sign_ins import SignIns
 from cuebook.service.contract.runtime import Runtime
+from cuebook.service.insight.metrics import Metrics
 from cuebook.service.node_connections import NodeConnections
 from cuebook.service.notifications.notifier import Notifier
 from cuebook.service.playbooks.history import Histories
@@ -41,8 +42,8 @@ class UsedStates(OrderedDict[str, None]):
 _REMEMBERED = 10_000
 
 Kind = Literal["page", "form", "json", "stream", "static"]
-Needs = Literal["anyone", "trigger", "viewer", "runner", "approver", "admin"]
-"""Who may use an endpoint: anyone, the holder of the playbook's own token, or a user with this role."""
+Needs = Literal["anyone", "trigger", "metrics", "viewer", "runner", "approver", "admin"]
+"""Who may use an endpoint: anyone, the holder of the playbook's own token or of the token for metrics, or a user with this role."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,10 @@ class Site:
     identities: Identities | None = None
     """The identity provider's people; None if none is configured."""
     used_states: UsedStates = field(default_factory=UsedStates)
+    metrics: Metrics | None = None
+    """None if they are not collected."""
+    metrics_token: str = ""
+    """A token that is good for nothing but reading the metrics; empty if there is none."""
     faces: Faces = field(default_factory=Faces)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the server is about to stop, which ends the streams."""

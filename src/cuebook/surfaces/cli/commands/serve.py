@@ -57,6 +57,7 @@ OPTIONS: list[click.Parameter] = [
     ),
     options.DRAIN,
     *options.LOGS,
+    options.METRICS,
     click.Option(["--access-log/--no-access-log"], default=None, help="Log every request; off by default."),
     options.SETTINGS[0],
     options.STORE,
@@ -104,10 +105,11 @@ def _serve(given: Given) -> int:
         with closing(listening):  # also if the store or the dispatcher cannot be opened
             async with (
                 session.opened(wiring, create=True) as service,
-                wiring.insight(service),
+                wiring.insight(service, serves=True) as metrics,
+                session.metrics_served(wiring, metrics),
                 wiring.background(service),
             ):
-                site = make_site(wiring, service, folders=folders, serve_token=token)
+                site = make_site(wiring, service, folders=folders, serve_token=token, metrics=metrics)
                 return await server.serve(
                     site,
                     listening,
@@ -156,6 +158,7 @@ def _configuration(given: Given, *, hosted: bool) -> Config:
         "model": given["model"],
         "worker.drain": given["drain"],
         "log.access": given["access_log"],
+        "metrics.address": given["metrics"],
         **options.logs(given),
         **options.temporal(given),
     }

@@ -46,6 +46,7 @@ OPTIONS: list[click.Parameter] = [
         ["--health"], metavar="HOST:PORT", help="An address for probes, as in 0.0.0.0:8766: /healthz and /readyz."
     ),
     *options.LOGS,
+    options.METRICS,
     options.SETTINGS[0],
     options.STORE,
     *options.TEMPORAL,
@@ -73,6 +74,7 @@ def worker_command(given: Given) -> int:
                 "workspace_label": given["workspace_label"],
                 "worker.at_once": given["at_once"],
                 "worker.drain": given["drain"],
+                "metrics.address": given["metrics"],
                 **options.logs(given),
                 **options.temporal(given),
             }
@@ -87,7 +89,8 @@ def worker_command(given: Given) -> int:
     async def work() -> int:
         async with AsyncExitStack() as stack:
             service = await stack.enter_async_context(session.opened(wiring, create=True))
-            await stack.enter_async_context(wiring.insight(service))
+            metrics = await stack.enter_async_context(wiring.insight(service))
+            await stack.enter_async_context(session.metrics_served(wiring, metrics))
             await stack.enter_async_context(wiring.background(service))
             readiness = Readiness(service, started=False)
             if health is not None:

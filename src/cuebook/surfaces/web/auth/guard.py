@@ -25,9 +25,10 @@ from cuebook.surfaces.web import node_socket, problems
 from cuebook.surfaces.web.auth import oidc
 from cuebook.surfaces.web.auth.access_log import forbidden, sign_in_refused
 from cuebook.surfaces.web.auth.redirect import path_of
+from cuebook.surfaces.web.auth.sessions import bearer_of
 from cuebook.surfaces.web.live.sse import EventStream
 from cuebook.surfaces.web.problems import Problem
-from cuebook.surfaces.web.site import Endpoint, Site
+from cuebook.surfaces.web.site import Endpoint, Needs, Site
 
 LARGEST_BODY = 2_000_000
 """Maximum size of a request in bytes; enough for a playbook's text."""
@@ -212,12 +213,11 @@ class EndpointGuard:
         request.state.who = who  # also for the error page
         if await self._is_to_recheck(request):
             return oidc.recheck(request, path_of(request))
-        if self._endpoint.needs != "anyone" and self._endpoint.needs != "trigger":
-            try:
-                who.require(self._endpoint.needs, "do that")
-            except NotAllowed:
-                forbidden(request, who)
-                raise
+        try:
+            _check_role(self._endpoint.needs, who)
+        except NotAllowed:
+            forbidden(request, who)
+            raise
         response = await self._endpoint.handler(request, self._site, who)
         if isinstance(response, EventStream):
             response.permitted = lambda: self._still(request, who)
@@ -238,7 +238,7 @@ class EndpointGuard:
             return False
         if "/runs/{id}" in self._endpoint.path and not await self._sees(request.path_params["id"], now):
             return False
-        return needs == "anyone" or needs == "trigger" or now.may(needs)
+        return needs == "anyone" or needs == "trigger" or needs == "metrics" or now.may(needs)
 
     async def _sees(self, run: str, who: Principal) -> bool:
         """Whether the user still sees a run: they may have left a team."""
@@ -256,6 +256,8 @@ class EndpointGuard:
                 return await self._site.sessions.who(request) or ANONYMOUS
             case "trigger":
                 return ANONYMOUS  # the handler checks the playbook's own token
+            case "metrics" if _is_for_metrics(bearer_of(request), self._site.metrics_token):
+                return SCRAPER
             case _:
                 return await self._site.sessions.who(request)
 
@@ -270,6 +272,23 @@ class EndpointGuard:
 
 
 ANONYMOUS = Principal("nobody", "", frozenset())
+SCRAPER = Principal("metrics", "", frozenset())
+"""The holder of the token for metrics."""
+
+
+def _is_for_metrics(given: str, token: str) -> bool:
+    return bool(token) and secrets.compare_digest(given.encode("utf-8", "replace"), token.encode())
+
+
+def _check_role(needs: Needs, who: Principal) -> None:
+    """Raises `NotAllowed` unless the user has the role."""
+    if needs == "metrics":
+        if (who.name, who.tenant) != (SCRAPER.name, SCRAPER.tenant):  # no user has an empty tenant
+            who.require("admin", "read the metrics")
+            if who.tenant != Principal().tenant:  # they are about all tenants
+                raise NotAllowed("The metrics are about all tenants.", fix="Ask whoever runs this server.")
+    elif needs != "anyone" and needs != "trigger":
+        who.require(needs, "do that")
 
 
 async def waiting_for(site: Site, who: Principal) -> int:

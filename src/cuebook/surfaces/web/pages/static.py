@@ -7,6 +7,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 
+from cuebook.service.insight.metrics import CONTENT_TYPE
 from cuebook.service.service import Principal
 from cuebook.surfaces.web.problems import not_found
 from cuebook.surfaces.web.site import Site
@@ -39,6 +40,12 @@ async def openapi(request: Request, site: Site, who: Principal) -> Response:
 
 async def healthz(request: Request, site: Site, who: Principal) -> Response:
     return JSONResponse({"status": "ok"})
+
+
+async def metrics(request: Request, site: Site, who: Principal) -> Response:
+    if site.metrics is None:
+        raise not_found()
+    return Response(await site.metrics.text(), media_type=CONTENT_TYPE)
 
 
 async def readyz(request: Request, site: Site, who: Principal) -> Response:
