@@ -49,6 +49,7 @@ _BUILT_IN: dict[str, Any] = {
     "oidc.local_sign_in": False,
     "oidc.mcp_scopes": (),
     "retention.contents": False,
+    "retention.sensitive": 7 * 86400.0,
     "log.format": "text",
     "log.level": "info",
     "log.access": False,

@@ -350,6 +350,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "retention.larger_than": _size,
     "retention.keep": _whole,
     "retention.contents": _switch,
+    "retention.sensitive": _duration,
     "usage.time_zone": _time_zone,
     "access.runs": _visible,
     "log.format": _log_format,

@@ -47,6 +47,16 @@ class Input(msgspec.Struct, frozen=True):
     default: str | None = None
     options: tuple[str, ...] = ()
     description: str = ""
+    sensitive: bool = False
+    """Whether its values are shown nowhere: see `gate.sensitive`."""
+
+
+def input_object(one: Input) -> dict[str, Any]:
+    """An input as JSON."""
+    found: dict[str, Any] = msgspec.to_builtins(one)
+    if not one.sensitive:
+        del found["sensitive"]
+    return found
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -197,6 +207,11 @@ class Document:
     @property
     def inputs(self) -> tuple[Input, ...]:
         return ()
+
+    @property
+    def sensitive(self) -> frozenset[str]:
+        """The inputs whose values are shown nowhere."""
+        return frozenset(one.name for one in self.inputs if one.sensitive)
 
     @property
     def plan(self) -> tuple[PlannedStep, ...]:
@@ -400,7 +415,7 @@ class Dialect(ABC):
         return {
             "title": document.title,
             "description": document.description,
-            "inputs": [msgspec.to_builtins(one) for one in document.inputs],
+            "inputs": [input_object(one) for one in document.inputs],
             "steps": [{"label": step.label, "title": step.title} for step in document.plan],
         }
 

@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from cuebook.service.retention import Retention
     from cuebook.service.runs.bulk import BulkActs
     from cuebook.service.runs.edits import EditPlan
+    from cuebook.service.sensitive import Hidden, Sensitive
     from cuebook.service.transfer import Copied
     from cuebook.service.triggers.firing import Check, Read, Start, Triggers
     from cuebook.service.usage import UsageReport
@@ -173,6 +174,8 @@ class Service(Queries):
             children=self._child,
             outboxes=(notices_of, *outboxes) if notifies else outboxes,
             allowance=self._allowance,
+            conceals=lambda claim: self.sensitive.of(claim),
+            ended=lambda row: self.sensitive.ended(row),
             day=utc_day if time_zone == "UTC" else self._day,
             **engine,
         )
@@ -196,6 +199,14 @@ class Service(Queries):
         from cuebook.service.host_steps import HostSteps
 
         return HostSteps(self._engine, self._learn_run, self.wake, self._host_lease)
+
+    @cached_property
+    def sensitive(self) -> Sensitive:
+        """The values of sensitive inputs."""
+        from cuebook.service.sensitive import Sensitive
+
+        engine = self._engine
+        return Sensitive(self._store, engine.codec, engine.redactor, self.tokens.signer(), engine.clock)
 
     @cached_property
     def nodes(self) -> Nodes:
@@ -294,7 +305,7 @@ class Service(Queries):
         """Deletes runs, and erases data."""
         from cuebook.service.retention import Retention
 
-        return Retention(self._engine, self.record_act, self.visibility.is_limited)
+        return Retention(self._engine, self.record_act, self.visibility.is_limited, self.sensitive.digest)
 
     @cached_property
     def bulk(self) -> BulkActs:
@@ -341,8 +352,11 @@ class Service(Queries):
         key: str = "",
         preset: Preset = "",
         trigger: str = "",
+        sensitive: Iterable[str] = (),
     ) -> RunRow:
         """Creates a run of a playbook; `drive` continues it. Bad input creates nothing.
+
+        The values of the inputs that are `sensitive`, or that the playbook marks so, are shown nowhere.
 
         `trigger` says what started it, if it was not a person or a program: see `kernel.triggers`. `preset` adds rules to the policy for this run; only an approver may choose one. Inputs that the playbook has already
         accepted for these options are not checked again. A second call with the same `key` returns the same run.
@@ -367,7 +381,10 @@ class Service(Queries):
         named = named_in(declared_by(dialect, document), inputs.values)
         await self._learn_of(row, named, (), policy.snapshot())  # the driver will wait for missing secrets
         pins = await self._pins(playbook, settings)
-        return await self._create(row, playbook.text, inputs.values, settings, policy, who, key, pins)
+        values, hidden = inputs.values, None
+        if document.sensitive or sensitive:
+            values, hidden = self.sensitive.hidden(values, document.sensitive, tuple(sensitive))
+        return await self._create(row, playbook.text, values, settings, policy, who, key, pins, hidden)
 
     async def _pins(self, playbook: Playbook, settings: Settings) -> Pins:
         """The playbooks that a run may start. Raises `InvalidPlaybook` if one is unknown, broken or starts itself."""
@@ -378,7 +395,8 @@ class Service(Queries):
         return pins
 
     async def _child(self, asked: ChildRequest) -> ChildStart | Failed:
-        return await child_start(asked, self.ceilings, self._engine.clock())
+        made = await child_start(asked, self.ceilings, self._engine.clock())
+        return made if isinstance(made, Failed) else await self.sensitive.of_child(made)
 
     async def _with_worktree(self, settings: Settings, document: Document, row: RunRow) -> Settings:
         """The settings with the name of the run's worktree, if it is to have one. Raises `BadInput` if it cannot."""
@@ -413,6 +431,7 @@ class Service(Queries):
         who: Principal,
         key: str = "",
         pins: Pins | None = None,
+        hidden: Hidden | None = None,
     ) -> RunRow:
         row.model = settings.model
         chosen = {"settings": chosen_in(msgspec.to_builtins(settings))}
@@ -425,6 +444,8 @@ class Service(Queries):
             snapshot = None if self._engine.gate is None else policy.snapshot()
             found = pins or Pins()
             async with self._within_rate(who):
+                if hidden:
+                    await self.sensitive.keep(row.tenant, row.id, hidden)
                 await self._engine.start(row, text, accepted, settings, snapshot, found.uses, found.pinned)
             await self._dispatch(row)
         except RunExists:  # another process was faster
@@ -466,6 +487,7 @@ class Service(Queries):
         row = self._row(parent.dialect, parent.interpreter, parent.playbook, parent.name, who)
         row.parent = parent.id
         async with self._within_rate(who):
+            changed = await self.sensitive.inherited(parent, row.id, changed)
             await self._engine.fork(row, begin, changed, checked_settings(settings))
         await self._dispatch(row)
         return row
@@ -512,6 +534,7 @@ class Service(Queries):
         async with self._within_rate(who):
             for child in found.children:
                 await self._engine.end_child(child)
+            await self.sensitive.inherited(parent, row.id, {})
             try:
                 await self._engine.supersede(row, found.point, changed, edit, playbook.text)
             except RunExists:  # someone else was faster
@@ -702,6 +725,7 @@ class Service(Queries):
         changes = [raised(wait, checked) if wait.kind == "budget" else checked for wait in pauses]
         await self._learn_run(row, overrides)
         values = await self._changed(row, overrides)
+        values = await self.sensitive.changed(row, values)
         self._check_secrets({**values, **checked}, "value", "changed")
         for wait, changed in zip(pauses, changes, strict=True):
             await self._complete(wait, {"overrides": values, "settings": changed}, who)
@@ -974,7 +998,8 @@ class Service(Queries):
     ) -> WaitRow:
         for concerned in dict.fromkeys((row.run, asker_of(row)[0])):
             await self._learn_run(await self._store.run(concerned))
-        kept = self._engine.redactor.value({**answer, "through": who.through} if who.through else answer)
+        masked = (await self.sensitive.redactor_of(await self._store.run(row.run))).value
+        kept = masked({**answer, "through": who.through} if who.through else answer)
         now = self._engine.clock()
         try:
             if row.kind == "approval" and rule_of(row.details).counts:
@@ -994,8 +1019,9 @@ class Service(Queries):
         return done
 
     async def _signal(self, signal: Signal) -> None:
-        await self._learn_run(await self._store.run(signal.run))
-        await self._store.signal(self._engine.redactor.value(signal))
+        run = await self._store.run(signal.run)
+        await self._learn_run(run)
+        await self._store.signal((await self.sensitive.redactor_of(run)).value(signal))
         from cuebook.service.insight.decision_log import log_requested
 
         log_requested(signal)

@@ -14,6 +14,7 @@ from cuebook.kernel.fold.verify import texts_behind
 from cuebook.kernel.journal import Verdict, verify
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow
+from cuebook.service.sensitive import INDEX, payload
 from cuebook.service.start import programs_of
 
 KEPT = ("user", "secret", "override", "trust", "state", "budget", "budget_mark", "budget_release")
@@ -80,8 +81,22 @@ async def copy_decisions(source: Store, target: Store) -> int:
                 if name not in present:
                     await target.keep(tenant, kind, name, body)
                     copied += 1
+    copied += await _copy_sensitive(source, target)
     await target.take_spending(await source.spending())
     await _copy_acts(source, target)
+    return copied
+
+
+async def _copy_sensitive(source: Store, target: Store) -> int:
+    """Copies the values of sensitive inputs of runs that are not over."""
+    copied = 0
+    for tenant in await source.tenants(INDEX):
+        for run, body in (await source.kept(tenant, INDEX)).items():
+            values = (await source.kept(tenant, payload(run))).get("inputs")
+            if values is not None and not await target.is_kept(tenant, payload(run), "inputs"):
+                await target.keep(tenant, INDEX, run, body)
+                await target.keep(tenant, payload(run), "inputs", values)
+                copied += 1
     return copied
 
 

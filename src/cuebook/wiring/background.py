@@ -57,4 +57,5 @@ def _retention(wiring: Wiring, service: Service) -> AbstractAsyncContextManager[
     names = ("older_than", "status", "playbook", "larger_than", "keep")
     given = {name: wiring.config.get(f"retention.{name}") for name in names}
     criteria = Criteria(**{**given, "playbook": given["playbook"] or ""})
-    return automatic(service, criteria, contents=wiring.config.get("retention.contents"))
+    sensitive = wiring.config.get("retention.sensitive")
+    return automatic(service, criteria, contents=wiring.config.get("retention.contents"), sensitive=sensitive)

@@ -19,6 +19,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that a caller chooses for a run."""
 
     inputs: Mapping[str, Any] = {}
+    sensitive: Sequence[str] = ()
+    """The inputs whose values are shown nowhere, in addition to those that the playbook marks."""
     model: str = ""
     breakpoints: Sequence[str | int] | str = ""
     """Step labels, as a list or as a comma-separated string."""
@@ -47,7 +49,7 @@ async def start_run(
     """
     settings = _settings(wiring, playbook, request)
     inputs = typed_inputs(playbook, request.inputs)
-    return await service.start(playbook, inputs, settings, who, key=key, trigger=trigger)
+    return await service.start(playbook, inputs, settings, who, key=key, trigger=trigger, sensitive=request.sensitive)
 
 
 def _settings(wiring: Wiring, playbook: Playbook, request: RunRequest) -> Settings:

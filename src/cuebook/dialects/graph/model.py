@@ -241,6 +241,8 @@ class Extras(msgspec.Struct, frozen=True):
     """How much the models of nodes reason; None for the setting of the run."""
     workspace: Literal["", "worktree"] = ""
     """`worktree` if a run works in a git worktree of its own."""
+    sensitive: tuple[str, ...] = ()
+    """The inputs whose values are shown nowhere."""
 
 
 class Workflow(Document, msgspec.Struct, frozen=True, dict=True):
@@ -289,9 +291,14 @@ class Workflow(Document, msgspec.Struct, frozen=True, dict=True):
                 None if one.default is None else _shown(one.default),
                 tuple(_shown(option) for option in one.enum),
                 one.description,
+                one.name in self.extras.sensitive,
             )
             for one in self.declared or ()
         )
+
+    @property
+    def sensitive(self) -> frozenset[str]:
+        return frozenset(self.extras.sensitive)
 
     @property
     def plan(self) -> tuple[PlannedStep, ...]:

@@ -61,6 +61,8 @@ def _input(declared: DeclaredInput) -> Json:
         found["default"] = declared.default
     if declared.options:
         found["options"] = list(declared.options)
+    if declared.sensitive:
+        found["sensitive"] = True
     return found | {"description": declared.description, "required": declared.required, "line": declared.line}
 
 
@@ -127,6 +129,7 @@ class _Input(_Shape, frozen=True, kw_only=True):
     options: list[str] | None = None
     description: str = ""
     required: bool | None = None
+    sensitive: bool = False
     line: int = 0
 
 
@@ -288,7 +291,8 @@ def _prose(text: str) -> str:
 
 def _input_line(declared: _Input) -> str:
     values = ", ".join(declared.options or []) if declared.type == "enum" else declared.default
-    spec = f"{declared.type}: {values}" if values else declared.type
+    kind = f"{declared.type}, sensitive" if declared.sensitive else declared.type
+    spec = f"{kind}: {values}" if values else kind
     return f"- `{declared.name}` ({spec})" + (f": {declared.description}" if declared.description else "")
 
 

@@ -22,7 +22,7 @@ ARGUMENT = "CUEBOOK_ARG_"
 """Prefix of the environment variables that contain a run's arguments."""
 TYPES: tuple[str, ...] = get_args(ArgType)
 _OF_THE_FORMAT = ("default",)
-_FIELDS = ("type", "description", "required", *_OF_THE_FORMAT, "enum", "secret")
+_FIELDS = ("type", "description", "required", *_OF_THE_FORMAT, "enum", "secret", "sensitive")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
 _PREFIX = "secret:"
 _HOW_TO_NAME_ONE = "Use secret:NAME, env:NAME, keyring:NAME or file:PATH, never the value itself."
@@ -61,6 +61,7 @@ def _declared(shape: Shape, name: str, value: Value, line: int) -> Arg:
         return Arg(name, default=shape.plain(value, at), has_default=True, line=line)
     fields = shape.closed(value, at, _FIELDS)
     secret = shape.flag(fields["secret"], f"{at}.secret") if "secret" in fields else False
+    sensitive = shape.flag(fields["sensitive"], f"{at}.sensitive") if "sensitive" in fields else False
     type_ = shape.choice(fields["type"], f"{at}.type", TYPES) if "type" in fields else None
     if "type" in fields and (secret or fields["type"].text not in TYPES):
         type_ = None  # its type is unknown or was already reported
@@ -77,8 +78,13 @@ def _declared(shape: Shape, name: str, value: Value, line: int) -> Arg:
     description = shape.text(fields["description"], f"{at}.description", empty=True) if "description" in fields else ""
     if secret:
         _check_secret(shape, value, at, default if has_default else None)
+    if sensitive and (secret or type_ not in (None, "string")):
+        fix = "Remove `sensitive`: a secret is never shown." if secret else "Make it a string, or remove `sensitive`."
+        shape.wrong(value.lines["sensitive"], f"{at} is sensitive, but only texts can be.", fix, "BAD_ARG")
     beyond = tuple(one for one in fields if one in _FIELDS and one not in _OF_THE_FORMAT)
-    return Arg(name, cast(ArgType, type_), default, has_default, required, secret, enum, description, line, beyond)
+    return Arg(
+        name, cast(ArgType, type_), default, has_default, required, secret, sensitive, enum, description, line, beyond
+    )
 
 
 def _checked(shape: Shape, type_: str | None, value: Value, at: str) -> Any:

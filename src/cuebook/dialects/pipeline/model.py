@@ -32,6 +32,8 @@ class Arg(msgspec.Struct, frozen=True):
     required: bool = False
     secret: bool = False
     """Whether it accepts the handle of a secret instead of a value."""
+    sensitive: bool = False
+    """Whether its values are shown nowhere."""
     enum: tuple[Any, ...] = ()
     description: str = ""
     line: int = 0
@@ -583,6 +585,7 @@ class Pipeline(Document, msgspec.Struct, frozen=True, dict=True):
                 _written(arg.default) if arg.has_default else None,
                 tuple(_written(one) for one in arg.enum),
                 arg.description,
+                arg.sensitive,
             )
             for arg in self.args.values()
         )

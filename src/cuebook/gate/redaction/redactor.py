@@ -142,7 +142,9 @@ DEEPEST = 200
 class SecretRedactor:
     """Masks every added secret in every form. Values may be added at any time, from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, word: str = "secret") -> None:
+        """`word` is the first one of the masks."""
+        self._word = word
         self._names: dict[str, str] = {}
         self._finder: Finder | None = None
         self._changing = threading.Lock()
@@ -186,7 +188,7 @@ class SecretRedactor:
                 finder = self._finder
                 if finder is None:
                     forms = [form for value, name in self._names.items() for form in forms_of(name, value)]
-                    self._finder = finder = Finder(forms)
+                    self._finder = finder = Finder(forms, self._word)
         return finder
 
 

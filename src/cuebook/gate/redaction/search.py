@@ -107,8 +107,9 @@ class Finder:
     AHEAD = 4
     """How many characters are checked before a full search begins."""
 
-    def __init__(self, forms: list[Form]) -> None:
+    def __init__(self, forms: list[Form], word: str = "secret") -> None:
         self._forms = forms
+        self._word = word
         self._states: dict[tuple[frozenset[_Item], str | None], _State] = {}
         first = frozenset((index, 0, form.units[0], False) for index, form in enumerate(forms))
         self._start = self._state(first, None)
@@ -210,5 +211,5 @@ class Finder:
 
     def _mask(self, name: str) -> str:
         """A mask that does not contain a secret itself, however odd the secrets are."""
-        masks = (f"[secret {name}]", "[secret]", "***")
+        masks = (f"[{self._word} {name}]", f"[{self._word}]", "***")
         return next(mask for mask in masks if self.text(mask) == mask)

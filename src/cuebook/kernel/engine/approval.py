@@ -195,7 +195,8 @@ async def _examined(driver: Driver, line: Line, effect: Effect, case: Case) -> A
     gate = driver.engine.gate
     assert gate is not None
     try:
-        return await interruptibly(driver, line, gate.examine(effect, case))
+        revealed = driver.engine.revealed(driver.run_id, effect)
+        return await interruptibly(driver, line, gate.examine(revealed, case))
     except CutShort as cut:
         return cut.failed
     except Elsewhere as error:

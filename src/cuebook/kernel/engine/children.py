@@ -55,6 +55,8 @@ class ChildStart(NamedTuple):
     policy: str | None
     uses: dict[str, str]
     pinned: dict[str, PinnedPlaybook]
+    sensitive: frozenset[str] = frozenset()
+    """The inputs that its playbook marks as sensitive."""
 
 
 class ChildRequest(NamedTuple):

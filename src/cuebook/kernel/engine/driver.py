@@ -41,7 +41,7 @@ from cuebook.kernel.files import files_of
 from cuebook.kernel.fold.replay import ALL, Cursor, Recorded
 from cuebook.kernel.journal import ROOT, Entry, Key, Place, branch_path, plain, without_void
 from cuebook.kernel.outcomes import SUPERSEDED, Answer, Cancelled, Done, EffectFailed, Failed
-from cuebook.kernel.ports import Claim, Estimate, News
+from cuebook.kernel.ports import Claim, Estimate, News, Redactor
 from cuebook.kernel.run import WORKTREE, Budget, RunRow, Settings, Signal, Totals
 
 if TYPE_CHECKING:
@@ -150,6 +150,11 @@ class Driver:
     @property
     def row(self) -> RunRow:
         return self.writer.state.row
+
+    @property
+    def redactor(self) -> Redactor:
+        """Masks what this run must not show."""
+        return self.engine.redactor_of(self.run_id)
 
     @property
     def chain(self) -> tuple[str, ...]:

@@ -57,6 +57,7 @@ from cuebook.kernel.ports import (
     Awaiting,
     Batch,
     Claim,
+    Concealed,
     Estimate,
     Estimator,
     Filter,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("cuebook")
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Effect)
 
 Programs = Callable[[RunRow, str, dict[str, Any], dict[str, Any]], Callable[[Any], Program[Any]]]
 """Takes a run, its playbook's text, its inputs and options; returns the function that starts the program from a state."""
@@ -104,12 +106,24 @@ async def nothing_limits(row: RunRow) -> None:
     """For an engine without budgets for people or playbooks."""
 
 
+Conceals = Callable[[Claim], Awaitable[Concealed | None]]
+"""Returns the sensitive inputs of a run that was claimed; None if it has none."""
+
+
+async def nothing_concealed(claim: Claim) -> None:
+    """For an engine whose runs have no sensitive inputs."""
+
+
 Leave = Callable[[str], Awaitable[None]]
 """Ends everything that runs in the background for a run, by its id."""
 
 
 async def nothing_left(run: str) -> None:
     """For an engine whose performers run nothing in the background."""
+
+
+SENSITIVE = b"[sensitive "
+"""How the mark of a sensitive input begins in a record."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -168,11 +182,14 @@ class Engine:
         fill_in: FillIn | None = None,
         outboxes: Sequence[Outbox] = (),
         allowance: Allowances = nothing_limits,
+        conceals: Conceals = nothing_concealed,
+        ended: Callable[[RunRow], Awaitable[None]] = nothing_lacks,
         day: Callable[[float], str] = utc_day,
     ) -> None:
         """Without an offer, this process is assumed to be able to do everything. `machine` is its name in journals.
         `fill_in` checks answers to forms that are given in advance. The jobs in `outboxes` are put with the records.
         `allowance` returns what is asked before a model call, and what calls use is counted for the `day` on which they began.
+        `conceals` returns the sensitive inputs of a run, and `ended` is called after the drive in which a run with some ended.
         """
         self.store = store
         self.codec = Codec(store.text)
@@ -194,6 +211,10 @@ class Engine:
         self._outboxes = tuple(outboxes)
         self.allowance = allowance
         self._day = day
+        self._conceals = conceals
+        self._ended = ended
+        self._concealed: dict[str, Concealed] = {}
+        """The sensitive inputs of the runs that are being driven."""
         self._awaiting: dict[type[Effect], Awaiting | None] = {}
         self._hands_over = offer is not None and store.shared
         self.driver = f"d{secrets.token_hex(8)}"
@@ -390,13 +411,20 @@ class Engine:
             self._keep()
             claim = claimed or await self.store.claim(run, self.driver, self.clock())
             try:
+                concealed = await self._conceals(claim) if _has_sensitive(claim) else None
+                if concealed is not None:
+                    self._concealed[run] = concealed
                 driver = self._driving[run] = made(claim)
-                return await driver.drive()
+                row = await driver.drive()
+                if concealed is not None and row.status in ENDED:
+                    await self._ended(row)
+                return row
             except BaseException:
                 await self._give_up(claim)
                 raise
         finally:
             del self._driving[run]
+            self._concealed.pop(run, None)
 
     async def move(self, run: str, event: Moved) -> None:
         """Records that a run's folder is somewhere else now. Raises `Busy` while the run is being driven."""
@@ -628,11 +656,21 @@ class Engine:
             claim,
             self.clock,
             self,
-            self.redactor,
+            self.redactor_of(claim.row.id),
             self._outboxes,
             charged=charged,
             day=self._day,
         )
+
+    def redactor_of(self, run: str) -> Redactor:
+        """Masks what a run must not show: secrets, and its sensitive inputs while it is being driven here."""
+        concealed = self._concealed.get(run)
+        return self.redactor if concealed is None else concealed.redactor
+
+    def revealed(self, run: str, effect: E) -> E:
+        """An effect of a run with the values of its sensitive inputs."""
+        concealed = self._concealed.get(run)
+        return effect if concealed is None else concealed.reveal(effect)
 
     def watch(self, name: str, arguments: dict[str, Any]) -> WatchFunction:
         factory = self._watches.get(name)
@@ -713,3 +751,9 @@ def _identity(row: RunRow) -> dict[str, str]:
     """The identity of a run and its owner, which its first record and its row must agree on."""
     names = ("tenant", "owner", "name", "caller", "trigger")
     return {"run": row.id, **{name: getattr(row, name) for name in names}}
+
+
+def _has_sensitive(claim: Claim) -> bool:
+    """Whether a run was started or continued with a sensitive input."""
+    starts = (RunStarted.__name__, Forked.__name__)
+    return any(SENSITIVE in record.body for record in claim.records if record.kind in starts)

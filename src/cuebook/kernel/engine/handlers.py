@@ -398,7 +398,7 @@ async def _recalled(driver: Driver, line: Line, key: Key, effect: Effect, attemp
     except CutShort as cut:
         return cut.failed
     except CuebookError as error:
-        return _as_unanswered(driver.engine.redactor.value(Failed.of(error)))
+        return _as_unanswered(driver.redactor.value(Failed.of(error)))
     return None if outcome is None else _as_journaled(driver, effect, outcome)
 
 
@@ -583,16 +583,17 @@ async def _perform_once(
         changed = None if admitted.still is None else await interruptibly(driver, line, admitted.still())
         if changed is not None:
             return _as_journaled(driver, effect, changed)
-        outcome = await interruptibly(driver, line, performer.perform(effect, call), doubt)
+        revealed = driver.engine.revealed(driver.run_id, effect)
+        outcome = await interruptibly(driver, line, performer.perform(revealed, call), doubt)
     except CutShort as cut:
         return cut.failed
     except CuebookError as error:
-        return driver.engine.redactor.value(Failed.of(error))
+        return driver.redactor.value(Failed.of(error))
     except Exception as error:
         if lacks_descriptors(error) and not (doubt and getattr(begin, "passed", True)):
             return Failed.of(NoDescriptors())
         message = f"'{effect.fingerprint}' failed: {type(error).__name__}: {error}"
-        return driver.engine.redactor.value(Failed("performer_error", message))
+        return driver.redactor.value(Failed("performer_error", message))
     if isinstance(outcome, Failed) and not doubt and exhausted():  # whatever the message says, this may be the reason
         return Failed.of(NoDescriptors())
     return _as_journaled(driver, effect, outcome)
@@ -635,8 +636,8 @@ def call_of(
         limits=admitted.limits,
         begin=begin,
         slots=driver.engine.slots,
-        files=StoredFiles(driver.engine.store, driver.row.tenant, driver.engine.redactor),
-        masked=driver.engine.redactor.value,
+        files=StoredFiles(driver.engine.store, driver.row.tenant, driver.redactor),
+        masked=driver.redactor.value,
     )
 
 
@@ -653,7 +654,7 @@ def _as_journaled(driver: Driver, effect: Effect, outcome: AnyOutcome, *, own: b
     is the engine's, which may use the reserved codes.
     """
     codec = driver.engine.codec
-    outcome = driver.engine.redactor.value(outcome)
+    outcome = driver.redactor.value(outcome)
     try:
         event = codec.read_back(Performed(outcome, effect.fingerprint))
     except (TypeError, ValueError, RecursionError, CuebookError) as error:

@@ -49,7 +49,7 @@ async def recall(driver: Driver, line: Line, key: Key, effect: Recall) -> tuple[
 
 async def remember(driver: Driver, line: Line, key: Key, effect: Remember) -> tuple[int | None, Any]:
     row, store, place = driver.row, driver.engine.store, _place(driver.row)
-    value = plain(driver.engine.redactor.value(effect.value))
+    value = plain(driver.redactor.value(effect.value))
     size = len(msgspec.json.encode(value))
     kept = await store.kept(row.tenant, STATE)
     if size > LARGEST:

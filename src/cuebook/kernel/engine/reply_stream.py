@@ -24,7 +24,7 @@ class ReplyStream:
         self._run, self._step, self._seq = driver.run_id, key[1], seq
         self._driver, self._watched = driver, effect.watch if isinstance(effect, AskModel) else None
         self._watch = self._watch_anew()
-        self._masked = driver.engine.redactor.stream
+        self._masked = driver.redactor.stream
         self._filter: Filter | None = None
         self._offset = 0
         self._shown: list[str] = []

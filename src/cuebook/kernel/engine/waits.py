@@ -120,7 +120,7 @@ class Waits:
         row = self._rows.get(known.wait) if known is not None else None
         if row is None:  # not opened yet, or closed when the run ended and opened again by its retry
             now = driver.clock()
-            masked = driver.engine.redactor.value
+            masked = driver.redactor.value
             prompt, options, default = masked((prompt, options, default))
             details = masked(details or {})
             if whole:

@@ -3,7 +3,7 @@
 The kernel defines them and imports none of their implementations.
 """
 
-from cuebook.kernel.ports.gate import Admitted, Case, Filter, Gate, Needed, OnExpiry, Redactor
+from cuebook.kernel.ports.gate import Admitted, Case, Concealed, Filter, Gate, Needed, OnExpiry, Redactor
 from cuebook.kernel.ports.jobs import Job, Jobs, Outbox
 from cuebook.kernel.ports.performers import (
     ActingModels,
@@ -51,6 +51,7 @@ __all__ = [
     "Call",
     "Case",
     "Claim",
+    "Concealed",
     "Confined",
     "Confinement",
     "Describer",

@@ -14,6 +14,7 @@ from cuebook.kernel.ports.sandbox import Limits
 from cuebook.kernel.run import RunOverride, RunRow, Settings
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Effect)
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -89,6 +90,17 @@ class Redactor(Protocol):
     def value(self, value: T) -> T: ...
 
     def stream(self) -> Filter: ...
+
+
+class Concealed(Protocol):
+    """The sensitive inputs of a run that is being driven."""
+
+    @property
+    def redactor(self) -> Redactor:
+        """Masks them, and secrets, in what the run records and shows."""
+
+    def reveal(self, effect: E) -> E:
+        """The effect with values in place of the marks that the run has for them."""
 
 
 class Filter(Protocol):

@@ -26,13 +26,18 @@ _BY = "retention"
 
 @asynccontextmanager
 async def automatic(
-    service: Service, criteria: Criteria, *, contents: bool = False, every: float = EVERY, first: float = _FIRST
+    service: Service,
+    criteria: Criteria,
+    *,
+    contents: bool = False,
+    sensitive: float | None = None,
+    every: float = EVERY,
+    first: float = _FIRST,
 ) -> AsyncIterator[None]:
-    """Prunes in the background until the end of the block, if the criteria say anything."""
-    if not criteria.says_something:
-        yield
-        return
-    task = asyncio.create_task(_prune_repeatedly(service, criteria, contents, every, first))
+    """Prunes in the background until the end of the block, if the criteria say anything, and purges the sensitive inputs of
+    runs that ended. Runs that may be retried keep theirs for so many seconds (`sensitive`).
+    """
+    task = asyncio.create_task(_prune_repeatedly(service, criteria, contents, sensitive, every, first))
     try:
         yield
     finally:
@@ -40,12 +45,18 @@ async def automatic(
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _prune_repeatedly(service: Service, criteria: Criteria, contents: bool, every: float, first: float) -> None:
+async def _prune_repeatedly(
+    service: Service, criteria: Criteria, contents: bool, sensitive: float | None, every: float, first: float
+) -> None:
     await asyncio.sleep(first)
     while True:
         try:
             if await service.is_first(SLOT, every):
-                await _prune(service, criteria, contents)
+                purged = await service.sensitive.sweep(sensitive)
+                if purged:
+                    log.info("retention: the sensitive inputs of %d runs were purged.", purged)
+                if criteria.says_something:
+                    await _prune(service, criteria, contents)
         except CuebookError as error:  # a lock or a full disk may be temporary
             log.warning("retention: %s", error)
         await asyncio.sleep(min(_LOOK, every))

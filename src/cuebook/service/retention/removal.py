@@ -15,12 +15,14 @@ import msgspec
 
 from cuebook.gate.gate import revoked_in
 from cuebook.gate.roles import Principal
+from cuebook.gate.sensitive import is_mark, marks_in
 from cuebook.kernel.engine.engine import Engine
 from cuebook.kernel.errors import BadInput, Busy, CuebookError, NotFound, Refused
 from cuebook.kernel.events import ENDED, Forked, RunStarted
 from cuebook.kernel.ports import Removal, Space, Swept
 from cuebook.kernel.run import RunRow
 from cuebook.service.retention.criteria import Criteria
+from cuebook.service.sensitive import INDEX, payload
 from cuebook.service.worker import EVERYONE, SERVED
 from cuebook.stores.refusals import PURGED_RUN
 
@@ -54,11 +56,16 @@ class Retention:
     """Removes runs of one store."""
 
     def __init__(
-        self, engine: Engine, record: Record, is_limited: Callable[[Principal], bool] = lambda who: False
+        self,
+        engine: Engine,
+        record: Record,
+        is_limited: Callable[[Principal], bool] = lambda who: False,
+        digest: Callable[[str], str] = lambda value: "",
     ) -> None:
         """`is_limited` says whether there may be runs that a user does not see."""
         self._engine = engine
         self._is_limited = is_limited
+        self._digest = digest
         self._store = engine.store
         self._record = record
 
@@ -201,7 +208,13 @@ class Retention:
                 given.update(event.inputs)
             elif isinstance(event, Forked):
                 given.update({**event.values, **(event.edit.inputs if event.edit is not None else {})})
-        return all(name in given and _as_text(given[name]) == value for name, value in wanted.items())
+        return all(name in given and self._is(given[name], value) for name, value in wanted.items())
+
+    def _is(self, given: Any, value: str) -> bool:
+        """Whether an input has this value. A sensitive one has a mark with the value's digest, also after it was purged."""
+        if is_mark(given):
+            return any(digest == self._digest(value) for _, digest in marks_in(given))
+        return _as_text(given) == value
 
     async def _remove(
         self,
@@ -239,6 +252,7 @@ class Retention:
             if emptied:
                 for one in removals:
                     await self._engine.purge(one)
+                    await self._forget_decisions(one)
             if pause:
                 await self.sweep()
                 await asyncio.sleep(pause)
@@ -270,6 +284,8 @@ class Retention:
 
     async def _forget_decisions(self, removal: Removal) -> None:
         """Removes what was kept about a run."""
+        await self._store.forget(removal.tenant, payload(removal.run), "inputs")
+        await self._store.forget(removal.tenant, INDEX, removal.run)
         if await self._store.is_kept(EVERYONE, SERVED, removal.run):
             await self._store.forget(EVERYONE, SERVED, removal.run)
         for name in await self._store.kept(removal.tenant, revoked_in(removal.run)):

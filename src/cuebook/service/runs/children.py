@@ -58,7 +58,8 @@ async def child_start(asked: ChildRequest, ceilings: Ceilings | None, now: float
         caller=parent.id,
     )
     snapshot = None if policy is None else policy.snapshot()
-    return ChildStart(row, playbook.text, inputs, settings, snapshot, pinned.uses, asked.pinned if pinned.uses else {})
+    below = asked.pinned if pinned.uses else {}
+    return ChildStart(row, playbook.text, inputs, settings, snapshot, pinned.uses, below, document.sensitive)
 
 
 def typed(playbook: Playbook, given: dict[str, object]) -> dict[str, object]:

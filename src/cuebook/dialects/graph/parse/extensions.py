@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, get_args
 import msgspec
 
 from cuebook.dialects.findings import Problem
-from cuebook.dialects.graph.model import Approval, Edge, Extras, FanOut, Guard, NodeExtras, Workflow
+from cuebook.dialects.graph.model import Approval, Declared, Edge, Extras, FanOut, Guard, NodeExtras, Workflow
 from cuebook.dialects.graph.parse import people
 from cuebook.dialects.graph.parse.nodes import RESERVED, value_rules
 from cuebook.dialects.graph.parse.structure import following, reachable
@@ -28,7 +28,7 @@ _RULES = ("output_required", "output_matches")
 
 def with_extras(shape: Shape, value: Value, workflow: Workflow) -> Workflow:
     """The workflow with its extensions."""
-    reading = _Extras({id: one.line for id, one in workflow.nodes.items()}, workflow.edges)
+    reading = _Extras({id: one.line for id, one in workflow.nodes.items()}, workflow.edges, workflow.declared)
     found = msgspec.structs.replace(workflow, extras=reading.read(value))
     found = people.with_defaults(reading.shape, found, reading.defaults)
     # The published schema does not cover this key, so its problems have a separate code.
@@ -42,7 +42,10 @@ def _coded(problem: Problem) -> Problem:
 
 
 class _Extras:
-    def __init__(self, nodes: Mapping[str, int], edges: Sequence[Edge]) -> None:
+    def __init__(
+        self, nodes: Mapping[str, int], edges: Sequence[Edge], declared: Sequence[Declared] | None = None
+    ) -> None:
+        self._declared = declared
         self.shape = Shape()
         self._nodes = nodes
         self._edges = edges
@@ -62,10 +65,23 @@ class _Extras:
             "parallel": shape.flag,
             "fan_out": self._fan_outs,
             "nodes": self._node_extras,
+            "sensitive": self._sensitive,
         }
         fields = shape.closed(value, "x_cuebook", tuple(readers))
         read = {name: readers[name](one, f"x_cuebook.{name}") for name, one in fields.items() if name in readers}
         return Extras(**read)
+
+    def _sensitive(self, value: Value, at: str) -> tuple[str, ...]:
+        names = []
+        for number, one in enumerate(self.shape.items(value, at)):
+            name = self.shape.text(one, f"{at}[{number}]")
+            declared = self._declared
+            if declared is not None and name not in [known.name for known in declared]:
+                self.shape.wrong(one.line, f"{at}[{number}]: the workflow declares no input '{name}'.", "Correct it.")
+            elif declared is not None and next(known for known in declared if known.name == name).type != "string":
+                self.shape.wrong(one.line, f"{at}[{number}]: '{name}' must be a string.", "Only texts can be hidden.")
+            names.append(name)
+        return tuple(names)
 
     # --- guards ---
 

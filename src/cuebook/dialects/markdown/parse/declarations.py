@@ -33,18 +33,27 @@ def read_input(text: str, line: int) -> DeclaredInput | None:
         return None
     name, spec, description = found[1], found[2], (found[3] or "").strip()
     kind, _, rest = spec.partition(":")
-    type_ = INPUT_TYPES.get(kind.strip().lower(), "string")
+    kind, sensitive = _marked(kind)
+    type_ = INPUT_TYPES.get(kind, "string")
+    more = {"description": description, "sensitive": sensitive, "line": line}
     if type_ == "enum":
         options = tuple(option for part in rest.split(",") if (option := part.strip()))
-        return DeclaredInput(name, type_, options=options, description=description, line=line)
+        return DeclaredInput(name, type_, options=options, **more)  # type: ignore[arg-type]
     default = rest.strip() or None
-    return DeclaredInput(name, type_, default is None, default, description=description, line=line)
+    return DeclaredInput(name, type_, default is None, default, **more)  # type: ignore[arg-type]
+
+
+def _marked(kind: str) -> tuple[str, bool]:
+    """The type, and whether the input is marked as sensitive, as in `string, sensitive`. Elsewhere, that is a string."""
+    type_, comma, mark = (part.strip().lower() for part in kind.partition(","))
+    return (type_, True) if comma and mark == "sensitive" else (kind.strip().lower(), False)
 
 
 def written_type(text: str) -> str:
     """The type of an input as the author spelled it."""
     found = _INPUT.fullmatch(text)
-    return found[2].partition(":")[0].strip() if found else ""
+    kind = found[2].partition(":")[0].strip() if found else ""
+    return kind.partition(",")[0].strip() if _marked(kind)[1] else kind
 
 
 def read_artifact_type(text: str) -> str | None:

@@ -45,6 +45,12 @@ OPTIONS: list[click.Parameter] = [
     *INPUTS,
     *options.ANSWERS,
     *options.SETTINGS,
+    click.Option(
+        ["--sensitive"],
+        metavar="INPUT",
+        multiple=True,
+        help="Show the value of this input nowhere, and purge it when the run has ended; repeatable.",
+    ),
     options.BREAK,
     options.POLICY,
     *options.choices([*COMMON, *(option for dialect in registry.dialects() for option in dialect.options)]),
@@ -80,7 +86,9 @@ def start(given: Given, playbook: Playbook) -> int:
             await _warn_of_approvals(given, service, wiring, replace(playbook, document=document), inputs, settings)
         for words in await service.spent_budgets(playbook.name) if settings.model else ():
             complain(words)
-        return await service.start(playbook, inputs, settings, preset=given["policy"] or "")
+        return await service.start(
+            playbook, inputs, settings, preset=given["policy"] or "", sensitive=given["sensitive"]
+        )
 
     if given["detach"]:
         return session.with_service(

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from mcp_types import CallToolResult
 
+from cuebook.dialects.dialect import input_object
 from cuebook.dialects.playbook import Playbook, read
 from cuebook.gate.roles import NotAllowed
 from cuebook.kernel.errors import BadInput, NotFound
@@ -294,7 +295,7 @@ async def list_books(call: Call, given: ListBooks) -> CallToolResult:
                     "description": brief(one.description, 1000, "playbook_read has the full text"),
                     "dialect": one.dialect,
                     "path": one.name,
-                    "inputs": [msgspec.to_builtins(declared) for declared in one.inputs],
+                    "inputs": [input_object(declared) for declared in one.inputs],
                     "steps": len(one.steps),
                 }
                 for one in page

@@ -51,6 +51,7 @@ class Start(_Body, frozen=True):
     text: str = ""
     name: Annotated[str, Meta(max_length=200)] = ""
     inputs: Values = {}
+    sensitive: list[str] = []
     model: Annotated[str, Meta(max_length=200)] = ""
     breakpoints: list[str | int] | str = ""
     options: Values = {}

@@ -20,6 +20,7 @@ async def start(site: Site, asked: Start, who: Principal, key: str = "", trigger
     """Start a run at once. `trigger` says what started it, if it was not a person or a program. If the idempotency key was used before, return the run that it started."""
     wanted = RunRequest(
         inputs=asked.inputs,
+        sensitive=asked.sensitive,
         model=asked.model,
         breakpoints=asked.breakpoints,
         answers=asked.answers,

@@ -1,0 +1,103 @@
+"""The values of sensitive inputs in every store: kept for their runs, and purged when those have ended."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from cuebook.gate.sensitive import RunSensitive, SensitiveGone, SensitiveInShell, mark_of, marks_in
+from cuebook.kernel.context import Context
+from cuebook.kernel.effects import AskModel, CallTool, RunCommand, SendHttp
+from cuebook.kernel.engine.engine import Unmasked
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import Store
+from cuebook.stores.memory import MemoryStore
+from tests.support.programs import begin, service_on
+
+VALUE = "o'hara & sons"
+MARK = mark_of("customer", "0123456789ab")
+
+
+def sensitive(value: str = VALUE) -> RunSensitive:
+    return RunSensitive({"0123456789ab": ("customer", value)}, Unmasked())
+
+
+async def test_values_are_kept_until_their_runs_have_ended_or_are_gone(store: Store, tmp_path: Path) -> None:
+    service = service_on(store, tmp_path)
+    kept = service.sensitive
+    shown, hidden = kept.hide({"customer": VALUE, "topic": "tea"}, ["customer", "missing"])
+    assert shown["topic"] == "tea"
+    assert [name for name, _ in marks_in(shown["customer"])] == ["customer"]
+    await begin(service._engine, "counting", run="one")
+    for run in ("one", "gone"):
+        await kept.keep("local", run, hidden)
+    assert (await kept.redactor_of(await store.run("one"))).value(f"Dear {VALUE}") == f"Dear {shown['customer']}"
+    assert await kept.sweep(0.0) == 0  # one has not ended, and the other may be about to be created
+    await service._engine.drive("one")
+    assert await kept.sweep() == 1
+    assert list(await store.kept("local", "sensitive")) == ["gone"]
+    assert await store.kept("local", "sensitive:one") == {}
+    await service.close()
+
+
+async def test_a_deleted_run_takes_its_values_with_it(store: Store, tmp_path: Path) -> None:
+    service = service_on(store, tmp_path)
+    await begin(service._engine, "counting", run="one")
+    await service.sensitive.keep("local", "one", service.sensitive.hide({"customer": VALUE}, ["customer"])[1])
+    await service.retention.delete("one", force=True)
+    assert await store.kept("local", "sensitive") == {}
+    assert await store.kept("local", "sensitive:one") == {}
+    await service.close()
+
+
+def test_an_effect_gets_the_value_in_the_form_of_its_place() -> None:
+    reveal = sensitive().reveal
+    asked = reveal(AskModel(f"Write to {MARK}.", Context().add("system", f"About {MARK}")))
+    assert (asked.prompt, str(next(iter(asked.context)).text)) == (f"Write to {VALUE}.", f"About {VALUE}")
+    sent = reveal(
+        SendHttp(
+            "post",
+            f"https://x.example/?q={MARK}&r=%5Bsensitive%20customer%200123456789ab%5D",
+            body=f'{{"to": "{MARK}"}}',
+        )
+    )
+    assert sent.url == f"https://x.example/?q={VALUE}&r=o%27hara%20%26%20sons"
+    assert sent.body == f'{{"to": "{VALUE}"}}'
+    quoted = sensitive('a "friend"').reveal(SendHttp("post", "https://x.example", body=f'{{"to": "{MARK}"}}'))
+    assert quoted.body == '{"to": "a \\"friend\\""}'
+    nothing = RunCommand(("ls",))
+    assert reveal(nothing) is nothing
+    with pytest.raises(SensitiveGone, match="'customer' is not available"):
+        reveal(AskModel(mark_of("customer", "ffffffffffff")))
+
+
+def test_a_value_never_becomes_code_of_a_shell() -> None:
+    for reveal in (sensitive("x; rm -rf /").reveal, sensitive("$(rm -rf /)").reveal):
+        assert reveal(RunCommand(("touch", MARK))).argv[1] in ("x; rm -rf /", "$(rm -rf /)")
+        for effect in (RunCommand(("sh", "-c", f"touch {MARK}")), CallTool("Bash", {"command": f'echo "{MARK}"'})):
+            with pytest.raises(SensitiveInShell):
+                reveal(effect)
+    quoted = sensitive().reveal(CallTool("Bash", {"command": f"echo '{MARK}'"}))
+    assert quoted.arguments["command"] == "echo 'o'\"'\"'hara & sons'"
+    plain = sensitive("ann@example.com").reveal(RunCommand(("sh", "-c", f"touch {MARK}")))
+    assert plain.argv[2] == "touch ann@example.com"
+
+
+def test_what_streams_and_what_is_logged_is_masked(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    stream = sensitive().redactor.stream()
+    assert "".join([*map(stream.feed, f"Dear {VALUE}, hello"), stream.finish()]) == f"Dear {MARK}, hello"
+    service = service_on(MemoryStore(), tmp_path)
+    used = service.sensitive._used({"0123456789ab": ("customer", VALUE)})
+    with caplog.at_level(logging.WARNING):
+        logging.getLogger("anything").warning("sent to %s", VALUE)
+    assert caplog.messages == [f"sent to {MARK}"]
+    assert used.own.known
+
+
+@pytest.mark.parametrize("value", [12345678, ["a"], "short", {"a": "b"}])
+def test_what_cannot_be_masked_is_refused(value: object, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="customer") as raised:
+        service_on(MemoryStore(), tmp_path).sensitive.hide({"customer": value}, ["customer"])
+    assert "short" not in str(raised.value).replace("shorter", "")

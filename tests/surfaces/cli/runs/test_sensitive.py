@@ -1,0 +1,274 @@
+"""Sensitive inputs: models and commands get the values, and nothing that is stored or shown has them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import CommandLine, Ran
+from tests.support.model_server import ModelServer
+
+EMAIL = "ann.o'hara@example.com"
+MAIL = """\
+# Mail
+
+## INPUTS
+
+- `email` (string, sensitive): Whom to write to
+- `topic` (string: tea): About what
+
+## STEP 1: Write
+
+Write to {{email}} about {{topic}}.
+
+@output(letter)
+
+## STEP 2: Check
+
+@elicit(confirm, "Is this for {{email}} right?")
+
+## STEP 3: End
+
+Thank {{email}}.
+"""
+
+
+def stored(cli: CommandLine) -> bytes:
+    """Everything that is in the store's files."""
+    return b"".join(path.read_bytes() for path in cli.store.parent.iterdir() if path.name.startswith("cuebook.db"))
+
+
+def shows(ran: Ran) -> bool:
+    return any(form in ran.out + ran.err for form in (EMAIL, json.dumps(EMAIL)[1:-1], "hara@"))
+
+
+@pytest.fixture
+def waiting(cli: CommandLine, server: ModelServer) -> str:
+    """A run that waits for an answer, after a model repeated the value."""
+    cli.write("mail.md", MAIL)
+    server.script = lambda request: f"Dear {EMAIL}, {len(server.requests)}."
+    ran = cli.call("run", "mail.md", "--email", EMAIL, "--no-ask")
+    assert ran.code == 3, ran.err
+    assert not shows(ran)
+    return str(cli.call("runs", "--json").object[0]["run"])
+
+
+def test_a_value_reaches_the_model_and_is_shown_nowhere(cli: CommandLine, server: ModelServer, waiting: str) -> None:
+    assert f"Write to {EMAIL} about tea." in server.prompts[0]
+    for command in (
+        ["show", waiting],
+        ["show", waiting, "--json"],
+        ["events", waiting],
+        ["events", waiting, "--json"],
+        ["audit", waiting],
+        ["inbox"],
+        ["runs", "--json"],
+        ["replay", waiting],
+    ):
+        ran = cli.call(*command)
+        assert ran.code == 0, ran.err
+        assert not shows(ran), command
+    assert "[sensitive email " in cli.call("show", waiting, "--json").out
+    assert cli.call("audit", waiting, "--export", "run.json").code == 0
+    assert cli.call("export", waiting, "run.cuebook").code == 0
+    for name in ("run.json", "run.cuebook"):
+        assert b"hara@" not in (cli.work / name).read_bytes()
+
+
+def test_it_is_purged_when_the_run_has_completed_and_the_journal_still_verifies(
+    cli: CommandLine, server: ModelServer, waiting: str
+) -> None:
+    assert b"hara@" in stored(cli)  # the run needs it to continue
+    ended = cli.call("answer", waiting, "yes")
+    assert (ended.code, shows(ended)) == (0, False)
+    assert cli.call("show", waiting, "--json").object["status"] == "completed"
+    assert f"Thank {EMAIL}." in server.prompts[-1]
+    assert b"hara@" not in stored(cli)
+    assert cli.call("audit", waiting, "--verify").code == 0
+    assert cli.call("replay", waiting).code == 0
+
+
+def test_a_restart_keeps_the_mark_and_needs_the_value_again_once_it_is_purged(
+    cli: CommandLine, server: ModelServer, waiting: str
+) -> None:
+    fork = cli.call("restart", waiting, "1", "--set", "topic=cake", "--json", "--no-ask")
+    assert fork.code == 3, fork.err
+    assert f"Write to {EMAIL} about cake." in server.prompts[-1]
+    run = fork.object["run"]
+    assert not shows(cli.call("show", run, "--json"))
+    for one in (waiting, run):
+        cli.call("answer", one, "yes")
+    assert b"hara@" not in stored(cli)
+    gone = cli.call("restart", run, "3")
+    assert (gone.code, "was purged when it ended" in gone.err) == (2, True)
+    again = cli.call("restart", run, "3", "--set", f"email={EMAIL}", "--json")
+    assert (again.code, shows(again)) == (0, False)
+    assert f"Thank {EMAIL}." in server.prompts[-1]
+    assert b"hara@" not in stored(cli)
+
+
+def test_an_edited_text_continues_with_the_value(cli: CommandLine, server: ModelServer, waiting: str) -> None:
+    cli.write("mail.md", MAIL.replace("Thank {{email}}", "Say goodbye to {{email}}"))
+    edited = cli.call("resume", waiting, "--with", "mail.md", "--json", "--no-ask", "--yes")
+    assert edited.code == 3, edited.err
+    run = edited.object["run"]
+    assert cli.call("answer", run, "yes").code == 0
+    assert f"Say goodbye to {EMAIL}." in server.prompts[-1]
+    assert not shows(cli.call("show", run, "--json"))
+
+
+def test_erase_finds_a_run_by_a_value_that_was_purged(cli: CommandLine, waiting: str) -> None:
+    cli.call("answer", waiting, "yes")
+    other = cli.call("erase", "--input", "email=somebody@example.com")
+    assert other.out.startswith("0 runs deleted")
+    ran = cli.call("erase", "--input", f"email={EMAIL}")
+    assert (ran.code, ran.out.startswith("1 run deleted"), shows(ran)) == (0, True, False)
+
+
+def test_an_input_is_marked_when_the_run_is_started(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("plain.md", MAIL.replace(", sensitive", ""))
+    ran = cli.call("run", "plain.md", "--email", EMAIL, "--sensitive", "email", "--no-ask", "--json")
+    assert (ran.code, shows(ran)) == (3, False)
+    assert EMAIL in server.prompts[0]
+    unknown = cli.call("run", "plain.md", "--email", EMAIL, "--sensitive", "mail")
+    assert (unknown.code, "There is no input 'mail'" in unknown.err) == (2, True)
+    cli.write("mail.md", MAIL)
+    short = cli.call("run", "mail.md", "--email", "a@b.de")
+    assert (short.code, "fewer than 8 characters" in short.err, "a@b.de" in short.err) == (2, True, False)
+
+
+COMMAND = """\
+name: Send
+args:
+  email: {sensitive: true, type: string}
+steps:
+  - {id: note, command: "cli printf %s ${email}"}
+  - {id: again, command: "cli touch ${note.stdout}"}
+"""
+
+
+def test_a_command_gets_the_value_as_its_argument(cli: CommandLine) -> None:
+    cli.write("send.yml", COMMAND)
+    checked = cli.call("validate", "send.yml")
+    assert checked.code == 0, checked.out
+    cli.call("run", "send.yml", "--email", EMAIL, "--no-ask")
+    run = cli.call("runs", "--json").object[0]["run"]
+    while cli.call("show", run, "--json").object["status"] == "awaiting_approval":
+        assert not shows(cli.call("inbox"))
+        assert not shows(cli.call("decide", run, "approve"))
+    shown = cli.call("show", run, "--json")
+    assert shown.object["status"] == "completed", shown.out
+    assert not shows(shown)
+    assert "[sensitive email " in shown.out
+    assert (cli.work / EMAIL).exists()  # also what a command returned can be passed on
+    assert b"hara@" not in stored(cli)
+
+
+def test_only_texts_can_be_sensitive(cli: CommandLine) -> None:
+    cli.write("number.yml", COMMAND.replace("type: string", "type: number"))
+    ran = cli.call("validate", "number.yml")
+    assert (ran.code, "args.email is sensitive, but only texts can be" in ran.out) == (2, True)
+
+
+def test_nothing_of_it_is_in_a_backup_of_a_completed_run(cli: CommandLine, waiting: str, tmp_path: Path) -> None:
+    cli.call("answer", waiting, "yes")
+    assert cli.call("backup", "all.cuebook").code == 0
+    assert b"hara@" not in (cli.work / "all.cuebook").read_bytes()
+
+
+GRAPH = """\
+id: hello
+name: Hello
+description: Greets someone.
+entry: greet
+inputs:
+  email: {type: string, required: true}
+x_cuebook:
+  sensitive: [email]
+nodes:
+  greet: {name: Greet, instruction: "Greet {input.email}."}
+edges: []
+"""
+PARENT = """\
+name: Parent
+args:
+  email: {sensitive: true, type: string}
+steps:
+  - {id: child, playbook: child.md, with: {email: "${email}", extra: "personal data"}}
+"""
+CHILD = """\
+# Child
+
+## INPUTS
+
+- `email` (string): Whom
+- `extra` (string, sensitive): More
+
+## STEP 1: Write
+
+Write to {{email}} about {{extra}}.
+"""
+
+
+def test_a_graph_names_its_sensitive_inputs(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("hello.yml", GRAPH)
+    checked = cli.call("validate", "hello.yml")
+    assert checked.code == 0, checked.out
+    ran = cli.call("run", "hello.yml", "--email", EMAIL, "--json")
+    assert not shows(ran)
+    assert any(EMAIL in json.dumps(request["messages"]) for request in server.requests)
+    cli.write("wrong.yml", GRAPH.replace("sensitive: [email]", "sensitive: [mail]"))
+    assert "declares no input 'mail'" in cli.call("validate", "wrong.yml").out
+
+
+def test_a_child_gets_the_values_of_its_parent_and_hides_its_own(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("parent.yml", PARENT)
+    cli.write("child.md", CHILD)
+    ran = cli.call("run", "parent.yml", "--email", EMAIL, "--json")
+    assert (ran.code, shows(ran)) == (0, False), ran.err
+    assert f"Write to {EMAIL} about personal data." in server.prompts[-1]
+    for command in (["show"], ["events"], ["audit"]):
+        assert not shows(cli.call(*command, ran.object["run"]))
+    assert b"hara@" not in stored(cli)
+    with sqlite3.connect(cli.store) as connection:
+        ((child,),) = connection.execute("SELECT id FROM runs WHERE caller != ''").fetchall()
+    shown = cli.call("show", child, "--json").out + cli.call("events", child).out
+    assert "[sensitive extra " in shown
+    assert "personal data" not in shown
+
+
+def test_a_run_that_failed_keeps_its_values_and_is_retried_with_them(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("mail.md", MAIL)
+    server.replies = [400]
+    failed = cli.call("run", "mail.md", "--email", EMAIL, "--json", "--no-ask")
+    assert (failed.code, shows(failed)) == (1, False)
+    retried = cli.call("retry", failed.object["run"], "--json", "--no-ask")
+    assert retried.code == 3, retried.err
+    assert EMAIL in server.prompts[-1]
+    cli.call("cancel", failed.object["run"])
+    assert b"hara@" not in stored(cli)
+
+
+def test_a_process_that_is_killed_leaves_the_value_to_the_next_one(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("mail.md", MAIL)
+    server.hold_at = 1
+    assert cli.until("run", "mail.md", "--email", EMAIL, kill_at=lambda event: event["event"] == "ModelAsked")
+    server.release()
+    run = cli.call("runs", "--json").object[0]["run"]
+    resumed = cli.call("resume", run, "--json", "--no-ask")
+    assert (resumed.code, shows(resumed)) == (3, False), resumed.err
+    assert EMAIL in server.prompts[-1]
+
+
+def test_a_run_in_another_store_says_that_the_value_is_not_there(cli: CommandLine, waiting: str) -> None:
+    cli.call("export", waiting, "run.cuebook")
+    other = ["--store", str(cli.store.with_name("other.db"))]
+    assert cli.call("import", "run.cuebook", *other).code == 0
+    ended = cli.call("answer", waiting, "yes", *other)
+    assert (ended.code, "The sensitive input 'email' is not available" in ended.out + ended.err) == (1, True)
+    moved = ["--store", str(cli.store.with_name("moved.db"))]
+    assert cli.call("store", "copy", cli.store, moved[1]).code == 0
+    assert cli.call("answer", waiting, "yes", *moved).code == 0
