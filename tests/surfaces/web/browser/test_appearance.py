@@ -121,6 +121,8 @@ async def furnish(web: ServedApp) -> dict[str, str]:
     waits = {name: await web.waiting(runs[name]) for name in ("pipeline", "pauses", "asks", "talks")}
     await web.service.add_override("command", f"echo {LONG}", None)
     await web.service.nodes.add("laptop")
+    await web.service.add_user("a.person.with.a.long.name@a-department.of-a-company.example", ["runner", "approver"])
+    await web.service.join("a.person.with.a.long.name@a-department.of-a-company.example", ["sales", "support"])
     await web.until(runs["fails"], "failed")
     await web.until(runs["is called at length"], "completed")
     return {
@@ -140,6 +142,10 @@ async def furnish(web: ServedApp) -> dict[str, str]:
         "/settings/nodes": "/settings/nodes",
         "/settings/notifications": "/settings/notifications",
         "/settings/overrides": "/settings/overrides",
+        "/settings/users": "/settings/users",
+        "/settings/audit": "/settings/audit",
+        "/sign-in/oidc": "/sign-in/oidc",
+        "/sign-in/oidc/callback": "/sign-in/oidc/callback",
         "/sign-in": "/sign-in",
         "a page that is not there": "/nowhere",
     }
