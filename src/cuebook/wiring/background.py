@@ -7,33 +7,28 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from cuebook.kernel.triggers import SCHEDULE
+from cuebook.kernel.triggers import NAMED_TRIGGERS
 from cuebook.service.job_runner import Handler
 from cuebook.service.service import Service
 
 if TYPE_CHECKING:
-    from cuebook.service.triggers.schedules import Schedules
     from cuebook.wiring.wiring import Wiring
 
 
 @asynccontextmanager
 async def background(wiring: Wiring, service: Service) -> AsyncIterator[None]:
     """Removes old runs, as `[retention]` says, and does the jobs that are due."""
-    from cuebook.wiring.triggers import clock_watched, schedules_of, triggers_of
+    from cuebook.wiring.triggers import administration_of, clock_watched, events_watched
 
-    schedules = schedules_of(service, triggers_of(wiring, service))
+    triggers = administration_of(wiring, service)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(_retention(wiring, service))
-        await stack.enter_async_context(clock_watched(service, schedules))
-        await stack.enter_async_context(_jobs(service, _handlers(wiring, service, schedules)))
+        await stack.enter_async_context(clock_watched(service, triggers.schedules))
+        await stack.enter_async_context(events_watched(service, triggers))
+        await stack.enter_async_context(_jobs(service, dict.fromkeys(NAMED_TRIGGERS, triggers.handle)))
         if service.notifies:  # apart from the others, because receivers may be slow
             await stack.enter_async_context(_jobs(service, wiring.notifier(service).handlers))
         yield
-
-
-def _handlers(wiring: Wiring, service: Service, schedules: Schedules) -> Mapping[str, Handler]:
-    """Who does the jobs of each kind."""
-    return {SCHEDULE: schedules.handle}
 
 
 @asynccontextmanager

@@ -12,17 +12,19 @@ from typing import Any
 
 from cuebook.dialects.playbook import Playbook
 from cuebook.gate.roles import Principal
-from cuebook.kernel.errors import CuebookError
+from cuebook.gate.secrets import is_direct
+from cuebook.kernel.errors import BadInput, CuebookError
 from cuebook.kernel.run import RunRow, Settings
 from cuebook.service.preview.explanation import Explanation, explain
 from cuebook.service.service import Service
 from cuebook.service.start import options_of
 from cuebook.service.triggers import Target, Trigger, Triggers
-from cuebook.service.triggers.administration import TriggerAdministration
+from cuebook.service.triggers.administration import Secret, TriggerAdministration
 from cuebook.service.triggers.firing import Read
 from cuebook.service.triggers.permissions import Permissions
 from cuebook.service.triggers.schedules import Schedules
 from cuebook.service.triggers.target import playbook_of
+from cuebook.service.triggers.watching import Completions, Watches
 from cuebook.wiring.preview import preview_setup
 from cuebook.wiring.run_request import RunRequest, start_run, typed_inputs
 from cuebook.wiring.wiring import Wiring
@@ -79,19 +81,37 @@ def administration_of(wiring: Wiring, service: Service) -> TriggerAdministration
         return await explain(service, adapted, inputs, settings, setup, who, every_act=True)
 
     triggers = triggers_of(wiring, service)
-    return TriggerAdministration(service, triggers, schedules_of(service, triggers), reader_of(wiring), explained)
+    offer = service.offer
+    offers = None if offer is None else frozenset(offer.workspaces)
+    return TriggerAdministration(service, triggers, reader_of(wiring), explained, secret_of(wiring, service), offers)
+
+
+def secret_of(wiring: Wiring, service: Service) -> Secret:
+    """Looks up named secrets: those of `cuebook secrets`, and those of the user's own configuration. A direct handle, as in
+    `env:NAME`, is no name.
+    """
+    vault = wiring.factory.vault
+
+    async def secret(name: str, tenant: str, read: bool) -> str:
+        named = await service.kept(tenant, "secret")
+        if ":" in name:
+            fix = f"`cuebook secrets add NAME {name}` names it." if is_direct(name) else "Use a name."
+            raise BadInput("Expected the name of a secret, not a handle.", fix=fix)
+        handle = vault.canonical(str(named[name]["handle"]) if name in named else name)
+        if not read:
+            return ""
+        problem = await vault.fetch([handle])
+        if problem is not None:
+            raise problem
+        return await asyncio.to_thread(vault.resolve, handle)
+
+    return secret
 
 
 def reader_of(wiring: Wiring) -> Read:
     """Reads the playbook of a target. It may import files of this process's workspace."""
     workspace = Path(wiring.factory.workspace.path)
     return lambda target: playbook_of(target, workspace)
-
-
-def schedules_of(service: Service, triggers: Triggers) -> Schedules:
-    """The schedules of a service. This process fires those whose workspace it offers."""
-    offer = service.offer
-    return Schedules(triggers, None if offer is None else frozenset(offer.workspaces))
 
 
 @asynccontextmanager
@@ -118,3 +138,17 @@ async def clock_watched(service: Service, schedules: Schedules) -> AsyncIterator
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def events_watched(service: Service, admin: TriggerAdministration) -> AsyncIterator[None]:
+    """Watches files, and waits for the ends of runs, as triggers say."""
+    watches = Watches(admin.events, admin.triggers)
+    completions = Completions(service, admin.events, admin.triggers)
+    tasks = [asyncio.create_task(watches.run()), asyncio.create_task(completions.run())]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -11,12 +11,13 @@ import msgspec
 from cuebook.dialects.playbook import Playbook
 from cuebook.gate.roles import Principal
 from cuebook.gate.standing import Standing
-from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.errors import Conflict, CuebookError
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.ports import Job
 from cuebook.service.job_runner import HELD
 from cuebook.service.preview.explanation import Explanation
 from cuebook.service.service import Service
+from cuebook.service.triggers.events import EVENT_TRIGGERS, AfterTrigger, Events, Webhook, check_no_loop
 from cuebook.service.triggers.firing import Read, Triggers
 from cuebook.service.triggers.permissions import LASTS, Asking, Permissions, askings
 from cuebook.service.triggers.schedules import Schedule, Schedules
@@ -26,6 +27,9 @@ T = TypeVar("T", bound=Trigger)
 
 Explain = Callable[[Playbook, Target, Principal], Awaitable[Explanation]]
 """Explains the runs of a target, for the person whom they belong to."""
+
+Secret = Callable[[str, str, bool], Awaitable[str]]
+"""The value of a named secret of a tenant, or only checks that there is such a name."""
 
 _LOOK = 0.1
 """Seconds between two looks at a firing that another process does."""
@@ -64,14 +68,23 @@ class TriggerView(msgspec.Struct, frozen=True):
 
 class TriggerAdministration:
     def __init__(
-        self, service: Service, triggers: Triggers, schedules: Schedules, read: Read, explain: Explain
+        self,
+        service: Service,
+        triggers: Triggers,
+        read: Read,
+        explain: Explain,
+        secret: Secret,
+        offers: frozenset[str] | None = None,
     ) -> None:
+        """`offers` are the workspaces that this process offers; None for all."""
         self._service = service
         self.triggers = triggers
-        self.schedules = schedules
+        self.schedules = Schedules(triggers, offers)
+        self.events = Events(triggers, offers)
         self.permissions = Permissions(service, triggers)
         self._read = read
         self._explain = explain
+        self._secret = secret
 
     async def add(self, trigger: T, who: Principal = Principal()) -> T:
         """Adds a trigger, whose playbook must be one that can run today."""
@@ -79,9 +92,28 @@ class TriggerAdministration:
         if isinstance(trigger, Schedule):
             await self.schedules.add(trigger, who)
         else:
-            await self.triggers.add(trigger, who)
+            await self._add_event_trigger(trigger, who)
         await self.permissions.drop(trigger, who)  # of an earlier trigger with this name
         return trigger
+
+    async def _add_event_trigger(self, trigger: Trigger, who: Principal) -> None:
+        if isinstance(trigger, Webhook):
+            who.require("admin", "add webhooks, which start runs for whoever can sign a request")
+            await self._secret(trigger.secret, trigger.tenant, False)
+        if isinstance(trigger, AfterTrigger):
+            await check_no_loop(self.triggers, trigger)
+        for kind in EVENT_TRIGGERS:
+            if kind is not type(trigger) and await self.triggers.exists(kind, trigger.name, trigger.tenant):
+                raise Conflict(f"There is already a trigger named '{trigger.name}'.", fix="Choose another name.")
+        await self.triggers.add(trigger, who)
+
+    async def webhooks(self, name: str) -> list[Webhook]:
+        """The webhooks with this name, of all tenants."""
+        return [one for one in await self.triggers.every(Webhook) if one.name == name]
+
+    async def secret(self, webhook: Webhook) -> str:
+        """The secret with which its requests are signed."""
+        return await self._secret(webhook.secret, webhook.tenant, True)
 
     async def explained(self, target: Target, who: Principal) -> tuple[Playbook, Explanation]:
         playbook = await asyncio.to_thread(self._read, target)
@@ -130,7 +162,7 @@ class TriggerAdministration:
 
     async def handle(self, job: Job) -> Job:
         """Does the work of a trigger of any kind in this process."""
-        return await self.schedules.handle(job)
+        return await (self.schedules if job.kind == Schedule.KIND else self.events).handle(job)
 
     async def run_here(self, kind: type[T], name: str, who: Principal, key: str) -> Firing:
         """Fires now, in this process, or waits until another one has done so."""

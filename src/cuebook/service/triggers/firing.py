@@ -53,21 +53,21 @@ class Triggers:
     """The triggers of a store, of all kinds."""
 
     def __init__(self, store: Store, service: Service, start: Start, read: Read, check: Check = no_check) -> None:
-        self._store = store
+        self.store = store
         self._service = service
         self._start = start
         self._read = read
         self._check = check
 
     def now(self) -> float:
-        return self._store.now()
+        return self.store.now()
 
     # --- storage ---
 
     async def add(self, trigger: T, who: Principal = Principal()) -> T:
         """Stores a new trigger. Raises `Conflict` if its name is taken."""
         who.require("runner", f"add {trigger.KIND}s")
-        if await self._store.put_job(trigger.job(self.now())) is None:
+        if await self.store.put_job(trigger.job(self.now())) is None:
             raise Conflict(
                 f"There is already a {trigger.KIND} named '{trigger.name}'; nothing was changed.",
                 fix=f"Choose another name, or remove the old one: `cuebook {trigger.COMMAND} remove {trigger.name}`.",
@@ -91,7 +91,7 @@ class Triggers:
         """The triggers of a kind by name; `after` is the last name of the page before."""
         who.require("viewer", f"view {kind.KIND}s")
         return await self._shown(
-            [kind.of(job) for job in await self._store.jobs(kind.KIND, who.tenant, after, limit)], who
+            [kind.of(job) for job in await self.store.jobs(kind.KIND, who.tenant, after, limit)], who
         )
 
     async def _shown(self, triggers: list[T], who: Principal) -> list[T]:
@@ -104,9 +104,16 @@ class Triggers:
             for one in triggers
         ]
 
+    async def known(self, kind: type[T], name: str, tenant: str) -> T:
+        """A trigger, for processes that fire it."""
+        return kind.of(await self._job(kind, name, tenant))
+
+    async def exists(self, kind: type[Trigger], name: str, tenant: str) -> bool:
+        return await self.store.job(tenant, kind.KIND, name) is not None
+
     async def every(self, kind: type[T]) -> list[T]:
         """The triggers of a kind of all tenants."""
-        return [kind.of(job) for job in await self._store.jobs(kind.KIND)]
+        return [kind.of(job) for job in await self.store.jobs(kind.KIND)]
 
     async def change(self, kind: type[T], name: str, who: Principal, change: Callable[[T], T]) -> T:
         """Changes a trigger of this user, or of any user for an admin."""
@@ -117,7 +124,7 @@ class Triggers:
         while True:
             job = await self._job(kind, name, who.tenant)
             trigger = self.own(kind.of(job), who)
-            if await self._store.drop_job(job):
+            if await self.store.drop_job(job):
                 await self.record("remove", trigger, who)
                 return trigger
 
@@ -146,11 +153,11 @@ class Triggers:
             return firing
         if job.due is None or job.due > self.now():
             return None  # another process has taken it
-        taken = await self._store.put_job(msgspec.structs.replace(job, due=self.now() + held))
+        taken = await self.store.put_job(msgspec.structs.replace(job, due=self.now() + held))
         if taken is not None:
             after = await handle(taken)
             if after is not None:
-                await self._store.put_job(msgspec.structs.replace(after, version=taken.version))
+                await self.store.put_job(msgspec.structs.replace(after, version=taken.version))
         return None
 
     async def _replace(self, kind: type[T], name: str, tenant: str, change: Callable[[T], T]) -> T:
@@ -158,14 +165,13 @@ class Triggers:
             job = await self._job(kind, name, tenant)
             before = kind.of(job)
             changed = change(before)
-            if changed is before or await self._store.put_job(changed.job(self.now(), job.version)) is not None:
+            if changed is before or await self.store.put_job(changed.job(self.now(), job.version)) is not None:
                 return changed
 
     async def _job(self, kind: type[Trigger], name: str, tenant: str) -> Job:
-        job = await self._store.job(tenant, kind.KIND, name)
+        job = await self.store.job(tenant, kind.KIND, name)
         if job is None:
-            fix = f"`cuebook {kind.COMMAND} list` lists all of them."
-            raise NotFound(f"There is no {kind.KIND} named '{name[:100]}'.", fix=fix)
+            raise _missing(kind, name)
         return job
 
     def own(self, trigger: T, who: Principal) -> T:
@@ -189,9 +195,13 @@ class Triggers:
         """
 
         def add(trigger: T) -> T:
-            if trigger.firing(key) is not None:
+            if trigger.knows(key):
                 return trigger
-            firing = Firing(key, self.now(), "requested", by=by, inputs=dict(inputs))
+            now = self.now()
+            firing = Firing(key, now, "requested", by=by, inputs=dict(inputs))
+            if not by and trigger.is_active and trigger.is_full(now):
+                return self._too_often(trigger, firing)
+            trigger = trigger.noted(key, now)
             if not trigger.is_active:
                 return self._done(trigger, firing, "skipped", reason=trigger.suspended or "It is paused.")
             if len(trigger.requested) >= MOST_REQUESTED:
@@ -202,6 +212,17 @@ class Triggers:
             return msgspec.structs.replace(trigger, requested=(*trigger.requested, firing))
 
         return await self._replace(kind, name, tenant, add)
+
+    def _too_often(self, trigger: T, firing: Firing) -> T:
+        """Stops a trigger that would fire too often, as in a loop."""
+        if not trigger.SUSPENDS:
+            raise AtLimit(f"The {trigger.KIND} '{trigger.name}' was fired too often.", fix="Wait a minute.")
+        words = "It was fired too often, as in a loop."
+        return msgspec.structs.replace(self._done(trigger, firing, "skipped", reason=words), suspended=words)
+
+    async def suspended(self, trigger: Trigger) -> None:
+        """Notifies that a trigger was suspended by an event."""
+        await self.suspend(trigger, trigger.suspended)
 
     async def work(self, trigger: T) -> T:
         """Fires what is queued and requested of a trigger that this process holds; returns it as it is to be stored."""
@@ -324,7 +345,7 @@ class Triggers:
 
     async def _row(self, run: str) -> RunRow | None:
         try:
-            return await self._store.run(run)
+            return await self.store.run(run)
         except NotFound:
             return None
 
@@ -335,3 +356,8 @@ class Triggers:
         made = msgspec.structs.replace(firing, state=state, run=run, reason=reason, done=self.now(), inputs={})
         trigger = trigger.recorded(made)
         return msgspec.structs.replace(trigger, run=run) if run else trigger
+
+
+def _missing(kind: type[Trigger], name: str) -> NotFound:
+    words = kind.COMMAND
+    return NotFound(f"There is no {words} named '{name[:100]}'.", fix=f"`cuebook {words} list` lists all of them.")

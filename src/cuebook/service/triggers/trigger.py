@@ -79,6 +79,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     KIND: ClassVar[str] = ""
     """The kind of its jobs, which is also how the trigger of its runs begins: see `kernel.triggers`."""
+    SUSPENDS: ClassVar[bool] = False
+    """Whether it is suspended if it is fired too often."""
     COMMAND: ClassVar[str] = "trigger"
     """The command that manages it."""
 
@@ -159,6 +161,18 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The trigger with this firing in its history. What became of it replaces what was planned."""
         others = tuple(one for one in self.history if one.key != firing.key)
         return msgspec.structs.replace(self, history=(firing, *others)[:KEPT])
+
+    def knows(self, key: str) -> bool:
+        """Whether there was a firing with this key, as far as that is still known."""
+        return self.firing(key) is not None
+
+    def noted(self, key: str, now: float) -> Self:
+        """The trigger that remembers a new firing with this key."""
+        return self
+
+    def is_full(self, now: float) -> bool:
+        """Whether it was fired too often lately to be fired again."""
+        return False
 
     def firing(self, key: str) -> Firing | None:
         """The firing with this key, as far as it is still known."""

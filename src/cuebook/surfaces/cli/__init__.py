@@ -48,6 +48,7 @@ COMMANDS = {
     "node": ("commands.node", "Offer what this machine can do to a server."),
     "mcp": ("commands.mcp", "Serve Cuebook to an assistant, as an MCP server."),
     "schedule": ("commands.schedule", "Run playbooks at planned times."),
+    "trigger": ("commands.trigger", "Run playbooks for webhooks, changed files and completed runs."),
     "policy": ("commands.policy", "Test, show and change what playbooks may do."),
     "secrets": ("commands.secrets", "Manage the names of secrets that playbooks may use."),
     "nodes": ("commands.nodes", "Manage the machines that may perform steps."),
@@ -81,7 +82,7 @@ GROUPS = {
     "Inspect": (("runs", "show"), ("audit", "diff", "events", "evidence", "files", "inbox", "replay", "usage")),
     "Operate": (("serve",), ("mcp", "node", "nodes", "notify", "policy", "secrets", "state", "users", "worker")),
     "Keep": ((), ("backup", "delete", "erase", "export", "import", "prune", "restore", "store")),
-    "Set up": (("models",), ("budget", "completion", "doctor", "keys", "schedule")),
+    "Set up": (("models",), ("budget", "completion", "doctor", "keys", "schedule", "trigger")),
 }
 """The groups in `--help`: the most used commands, shown with their descriptions, and the others, shown by name only."""
 

@@ -290,6 +290,9 @@ def _run_now(given: Given, kinds: Kinds) -> int:
         elif firing.run:
             say(firing.run)
             complain("A server or a worker continues it.")
+            view = await admin.view(trigger)
+            if view.standing is not None and view.standing_problem:
+                complain(f"What it was allowed in advance no longer holds. {view.standing_problem}")
         else:
             complain(f"cuebook: it started no run ({firing.state}): {firing.reason}")
         return 0 if firing.state in ("started", "queued") else 1

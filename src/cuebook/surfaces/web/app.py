@@ -24,7 +24,7 @@ from cuebook.service.readiness import Readiness
 from cuebook.service.service import Principal, Service
 from cuebook.surfaces.mcp.http import Mounted
 from cuebook.surfaces.web import problems
-from cuebook.surfaces.web.api import files, nodes, notifications, runs, triggers, users
+from cuebook.surfaces.web.api import files, hooks, nodes, notifications, runs, schedules, triggers, users
 from cuebook.surfaces.web.api import library as catalog
 from cuebook.surfaces.web.auth import oidc
 from cuebook.surfaces.web.auth.access_log import AccessLog, sign_in_refused
@@ -35,6 +35,7 @@ from cuebook.surfaces.web.pages import pages, people, static
 from cuebook.surfaces.web.pages.notifications import notifications as notifications_page
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.site import Endpoint, Site
+from cuebook.wiring.triggers import administration_of
 from cuebook.wiring.wiring import Wiring
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -48,6 +49,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/runs/{id}/sent/{record}", "GET", pages.sent, "viewer", "page"),
     Endpoint("/inbox", "GET", pages.inbox, "viewer", "page"),
     Endpoint("/waits/{id}", "GET", pages.wait, "viewer", "page"),
+    Endpoint("/schedules", "GET", pages.schedules, "viewer", "page"),
     Endpoint("/settings/connections", "GET", pages.connections, "viewer", "page"),
     Endpoint("/settings/overrides", "GET", pages.overrides, "viewer", "page"),
     Endpoint("/settings/nodes", "GET", pages.nodes, "viewer", "page"),
@@ -98,6 +100,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/api/waits/{id}/decide", "POST", runs.decide_wait, "approver", "json"),
     Endpoint("/api/overrides", "GET", runs.overrides, "viewer", "json"),
     Endpoint("/api/overrides/{id}", "DELETE", runs.revoke_override, "approver", "json"),
+    Endpoint("/api/schedules", "POST", schedules.add_schedule, "runner", "json"),
+    Endpoint("/api/triggers", "GET", schedules.triggers, "viewer", "json"),
+    Endpoint("/api/triggers/{kind}/{name}", "GET", schedules.trigger, "viewer", "json"),
+    Endpoint("/api/triggers/{kind}/{name}", "DELETE", schedules.remove, "runner", "json"),
+    Endpoint("/api/triggers/{kind}/{name}/pause", "POST", schedules.pause, "runner", "json"),
+    Endpoint("/api/triggers/{kind}/{name}/resume", "POST", schedules.resume, "runner", "json"),
+    Endpoint("/api/triggers/{kind}/{name}/run", "POST", schedules.run, "runner", "json"),
+    Endpoint("/api/triggers/{kind}/{name}/allow", "POST", schedules.allow, "approver", "json"),
+    Endpoint("/api/triggers/{kind}/{name}/allow", "DELETE", schedules.disallow, "approver", "json"),
     Endpoint("/api/nodes", "GET", nodes.nodes, "viewer", "json"),
     Endpoint("/api/nodes", "POST", nodes.add, "admin", "json"),
     Endpoint("/api/nodes/{name}", "DELETE", nodes.revoke, "admin", "json"),
@@ -124,6 +135,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/api/connections", "GET", catalog.connections, "viewer", "json"),
     Endpoint("/api/connections/{provider}/key", "PUT", catalog.set_key, "admin", "json"),
     Endpoint("/api/connections/{provider}/key", "DELETE", catalog.remove_key, "admin", "json"),
+    Endpoint("/hooks/{name}", "POST", hooks.hook, "trigger", "form"),
     Endpoint("/playbooks/runtime", "POST", triggers.runtime, "viewer", "json"),
 )
 """All endpoints of the app. Tests check each of them, and compare the table with openapi.yaml."""
@@ -156,6 +168,7 @@ def make_site(
         notifier=wiring.notifier(service),
         metrics=metrics,
         metrics_token=wiring.metrics_token,
+        triggers=administration_of(wiring, service),
     )
 
 

@@ -21,7 +21,9 @@ from cuebook.service.playbooks.history import Histories
 from cuebook.service.playbooks.library import Library
 from cuebook.service.readiness import Readiness
 from cuebook.service.service import Principal, Service
+from cuebook.service.triggers.administration import TriggerAdministration
 from cuebook.service.worker import Worker
+from cuebook.surfaces.web.auth.refusals import Refusals
 from cuebook.surfaces.web.auth.sessions import Sessions
 from cuebook.surfaces.web.pages.tiles import Faces
 from cuebook.wiring.wiring import Wiring
@@ -59,6 +61,7 @@ class Site:
     runtime: Runtime
     readiness: Readiness
     nodes: NodeConnections
+    triggers: TriggerAdministration
     notifier: Notifier
     sign_ins: SignIns
     identities: Identities | None = None
@@ -68,6 +71,8 @@ class Site:
     """None if they are not collected."""
     metrics_token: str = ""
     """A token that is good for nothing but reading the metrics; empty if there is none."""
+    refusals: Refusals = field(default_factory=Refusals)
+    """Requests to webhooks that were refused."""
     faces: Faces = field(default_factory=Faces)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the server is about to stop, which ends the streams."""

@@ -57,7 +57,7 @@ def test_the_description_has_exactly_the_routes_of_the_app() -> None:
     ways = {
         (endpoint.method, endpoint.path)
         for endpoint in app.ENDPOINTS
-        if endpoint.path.startswith(("/api/", "/healthz", "/readyz", "/playbooks/runtime"))
+        if endpoint.path.startswith(("/api/", "/healthz", "/readyz", "/playbooks/runtime", "/hooks/"))
     }
     assert message == ways
 

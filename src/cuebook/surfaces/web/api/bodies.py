@@ -14,6 +14,9 @@ from cuebook.gate.roles import Role
 from cuebook.kernel.notices import What
 from cuebook.kernel.run import Budget
 from cuebook.service.lasting_approvals import Lasts
+from cuebook.service.triggers.permissions import LASTS
+from cuebook.service.triggers.schedules import CATCH_UP
+from cuebook.service.triggers.trigger import Overlap
 from cuebook.surfaces.web.problems import Problem
 
 T = TypeVar("T")
@@ -190,6 +193,25 @@ class UserSubject(_Body, frozen=True):
     """Who a user is for the identity provider; empty ends that."""
 
     subject: Annotated[str, Meta(max_length=255)]
+
+
+class NewSchedule(_Body, frozen=True):
+    """Adds a schedule for a playbook of the library."""
+
+    playbook: Name
+    cron: Annotated[str, Meta(min_length=1, max_length=200)]
+    time_zone: Annotated[str, Meta(max_length=100)] = "UTC"
+    name: Annotated[str, Meta(max_length=64)] = ""
+    inputs: Values = {}
+    model: Annotated[str, Meta(max_length=200)] = ""
+    overlap: Overlap = "skip"
+    catch_up: Annotated[float, Meta(ge=0)] = CATCH_UP
+    jitter: Annotated[float, Meta(ge=0)] = 0.0
+    unattended: bool = False
+
+
+class Allow(_Body, frozen=True):
+    seconds: Annotated[float, Meta(gt=0)] = LASTS
 
 
 class NewKey(_Body, frozen=True):

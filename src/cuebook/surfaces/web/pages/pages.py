@@ -21,9 +21,11 @@ from cuebook.service.playbooks.library import Listed
 from cuebook.service.runs.listing import LISTED
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.service import PYTHON, Principal
+from cuebook.surfaces.triggers import local_times, state_of, when
 from cuebook.surfaces.web import problems
 from cuebook.surfaces.web.api import library as catalog
 from cuebook.surfaces.web.api import runs as rest
+from cuebook.surfaces.web.api import schedules as rest_schedules
 from cuebook.surfaces.web.api.bodies import fields
 from cuebook.surfaces.web.auth import oidc
 from cuebook.surfaces.web.auth.access_log import sign_in_refused, signed_in, signed_out
@@ -44,6 +46,8 @@ HISTORY = 100
 FILTERS = ("search", "status", "playbook", "owner", "trigger", "since", "until", "name")
 WAITS = 200
 """Number of waits on a page, oldest first."""
+SCHEDULES = 100
+"""Number of schedules and triggers on their page."""
 _KEPT = 300
 """Number of playbooks whose findings are cached."""
 _DIGITS = 9
@@ -285,6 +289,15 @@ async def wait(request: Request, site: Site, who: Principal) -> Response:
 
 async def connections(request: Request, site: Site, who: Principal) -> Response:
     return await _page(request, site, who, "connections.html", **await asyncio.to_thread(catalog.connected, site))
+
+
+async def schedules(request: Request, site: Site, who: Principal) -> Response:
+    """The schedules and other triggers, what each would ask, and its history."""
+    found = (await rest_schedules.all_triggers(site, who))[:SCHEDULES]
+    now = site.service.clock()
+    shown = [(await site.triggers.view(one), when(one), local_times(one, now), state_of(one)) for one in found]
+    mine = {one.name for one in found if one.owner == who.name or who.may("admin")}
+    return await _page(request, site, who, "schedules.html", shown=shown, mine=mine, most=SCHEDULES)
 
 
 async def nodes(request: Request, site: Site, who: Principal) -> Response:

@@ -1,0 +1,257 @@
+"""Triggers that something outside fires: a signed request, a changed file, the end of another run.
+
+An event is identified by a key, so one that arrives twice, or in two processes, starts one run. What it carries becomes inputs
+only where the trigger says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import Job
+from cuebook.kernel.triggers import AFTER, FILES, WEBHOOK
+from cuebook.service.triggers.firing import Triggers
+from cuebook.service.triggers.trigger import Firing, Trigger
+
+SEEN = 1000
+"""How many events a trigger remembers, so that it does not fire again for one of them."""
+LONGEST = 20_000
+"""How many characters of an event one input may have."""
+_ELSEWHERE = 1.0
+"""Seconds until another process may take a trigger whose workspace this process does not offer."""
+
+
+class EventTrigger(Trigger, frozen=True, kw_only=True, omit_defaults=True):
+    """A trigger that fires for events."""
+
+    MOST: ClassVar[int] = 60
+    PER: ClassVar[float] = 3600.0
+    """How many events may fire it in how many seconds."""
+    SUSPENDS: ClassVar[bool] = True
+    """Whether more than that suspend it, because that is probably a loop."""
+
+    mapping: dict[str, str] = msgspec.field(default_factory=dict)
+    """The inputs that an event fills in, each with the path of its value in the event, as in `pull_request.title`."""
+    only: dict[str, str] = msgspec.field(default_factory=dict)
+    """What the values at these paths must be; other events are ignored."""
+    seen: tuple[str, ...] = ()
+    recent: tuple[float, ...] = ()
+    """When it was fired lately."""
+
+    def knows(self, key: str) -> bool:
+        return super().knows(key) or _short(key) in self.seen
+
+    def noted(self, key: str, now: float) -> Self:
+        recent = tuple(one for one in self.recent if 0 <= now - one < self.PER)
+        return msgspec.structs.replace(self, seen=(*self.seen, _short(key))[-SEEN:], recent=(*recent, now))
+
+    def is_full(self, now: float) -> bool:
+        return sum(0 <= now - one < self.PER for one in self.recent) >= self.MOST
+
+    def resumed(self, now: float) -> Self:
+        return msgspec.structs.replace(super().resumed(now), recent=())
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return (
+            *(f"only if {path} is '{value}'" for path, value in self.only.items()),
+            *(f"{name} = {path} of the event" for name, path in self.mapping.items()),
+        )
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"map": self.mapping, "only": self.only}
+
+
+class Webhook(EventTrigger, frozen=True, kw_only=True, omit_defaults=True):
+    """A trigger for signed requests to `/hooks/NAME`."""
+
+    KIND: ClassVar[str] = WEBHOOK
+    PER: ClassVar[float] = 60.0
+    SUSPENDS: ClassVar[bool] = False
+
+    scheme: str
+    """`github`, `slack` or `hmac`: see `webhooks`."""
+    secret: str
+    """The name of the secret with which requests are signed."""
+    events: tuple[str, ...] = ()
+    """The events of GitHub that fire it; empty for all."""
+
+    @property
+    def path(self) -> str:
+        return f"/hooks/{self.name}"
+
+    @property
+    def words(self) -> str:
+        return f"POST {self.path}, signed ({self.scheme})"
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        events = (f"for the events {', '.join(self.events)}",) if self.events else ()
+        return (f"signed with the secret '{self.secret}'", *events, *super().lines)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {
+            **super().details,
+            "scheme": self.scheme,
+            "secret": self.secret,
+            "address": self.path,
+            "events": list(self.events),
+        }
+
+
+class FileTrigger(EventTrigger, frozen=True, kw_only=True, omit_defaults=True):
+    """A trigger for new and changed files in a folder of its workspace."""
+
+    KIND: ClassVar[str] = FILES
+    MOST: ClassVar[int] = 100
+
+    folder: str
+    """The real path of the folder."""
+    pattern: str = "*"
+    """What the name of a file must match."""
+    since: float
+    """Files that were changed before that do not fire it."""
+
+    def resumed(self, now: float) -> Self:
+        return msgspec.structs.replace(super().resumed(now), since=now)
+
+    @property
+    def words(self) -> str:
+        return f"files {self.pattern} in {self.folder}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {**super().details, "folder": self.folder, "pattern": self.pattern}
+
+
+class AfterTrigger(EventTrigger, frozen=True, kw_only=True, omit_defaults=True):
+    """A trigger for completed runs of another playbook."""
+
+    KIND: ClassVar[str] = AFTER
+
+    after: str
+    """The name of the playbook's runs."""
+
+    @property
+    def words(self) -> str:
+        return f"after {self.after} completed"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {**super().details, "after": self.after}
+
+
+EVENT_TRIGGERS: tuple[type[EventTrigger], ...] = (Webhook, FileTrigger, AfterTrigger)
+
+
+def _short(key: str) -> str:
+    return sha256(key.encode()).hexdigest()[:16]
+
+
+# --- what an event carries ---
+
+
+def fits(trigger: EventTrigger, payload: Any) -> bool:
+    """Whether an event is one of those that fire the trigger."""
+    return all(_text(_at(payload, path)) == value for path, value in trigger.only.items())
+
+
+def inputs_from(trigger: EventTrigger, payload: Any) -> dict[str, str]:
+    """The inputs that an event fills in. A value that the event does not have leaves the input as it is without it."""
+    found = {name: _text(_at(payload, path)) for name, path in trigger.mapping.items()}
+    return {name: value[:LONGEST] for name, value in found.items() if value is not None}
+
+
+def _at(payload: Any, path: str) -> Any:
+    for part in path.split("."):
+        if isinstance(payload, Mapping):
+            payload = payload.get(part)
+        elif isinstance(payload, list) and part.isascii() and part.isdigit() and int(part) < len(payload):
+            payload = payload[int(part)]
+        else:
+            return None
+    return payload
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def check_paths(given: Mapping[str, str], flag: str) -> None:
+    for name, path in given.items():
+        if not path or not all(path.split(".")):
+            raise BadInput(
+                f"{flag} {name}={path}: expected a path such as pull_request.title.", fix="Separate names by dots."
+            )
+
+
+# --- loops ---
+
+
+async def check_no_loop(triggers: Triggers, new: AfterTrigger) -> None:
+    """Raises `BadInput` if a playbook would, with the triggers that there are, start itself again."""
+    leads: dict[str, set[str]] = {}
+    for one in (*await triggers.every(AfterTrigger), new):
+        if one.tenant == new.tenant and (one.name != new.name or one is new):
+            leads.setdefault(one.after, set()).add(one.target.name)
+    path: dict[str, tuple[str, ...]] = {new.target.name: (new.target.name,)}
+    todo = [new.target.name]
+    while todo:
+        name = todo.pop()
+        if name == new.after:
+            chain = " -> ".join((new.after, *path[name]))
+            raise BadInput(
+                f"'{new.name}' would start the same playbooks again and again: {chain}.",
+                fix="Remove one of these triggers, or start another playbook.",
+            )
+        for following in leads.get(name, ()):
+            if following not in path:
+                path[following] = (*path[name], following)
+                todo.append(following)
+
+
+# --- for processes that fire ---
+
+
+class Events:
+    """Fires the triggers of a store for which an event was requested."""
+
+    def __init__(self, triggers: Triggers, offers: frozenset[str] | None = None) -> None:
+        """`offers` are the workspaces that this process offers; None for all."""
+        self._triggers = triggers
+        self._offers = offers
+
+    def offers(self, trigger: Trigger) -> bool:
+        workspace = trigger.target.workspace
+        return not workspace or self._offers is None or workspace in self._offers
+
+    async def handle(self, job: Job) -> Job:
+        kind = next(one for one in EVENT_TRIGGERS if job.kind == one.KIND)
+        trigger = kind.of(job)
+        now = self._triggers.now()
+        if not self.offers(trigger):
+            made = trigger.job(now, job.version)
+            return made if made.due is None else msgspec.structs.replace(made, due=max(made.due, now + _ELSEWHERE))
+        trigger = await self._triggers.work(trigger)
+        return trigger.job(self._triggers.now(), job.version)
+
+    async def event(self, trigger: EventTrigger, key: str, payload: Any) -> Firing | None:
+        """Asks for a firing because of an event; None if the event is not one of the trigger's, or was seen before."""
+        if not fits(trigger, payload) or trigger.knows(key):
+            return None
+        made = await self._triggers.request(
+            type(trigger), trigger.name, trigger.tenant, key, inputs_from(trigger, payload)
+        )
+        if made.suspended and not trigger.suspended:
+            await self._triggers.suspended(made)
+        return made.firing(key)

@@ -1,0 +1,228 @@
+"""Notices events in this process: files that change, and runs that are completed. Requests firings for them.
+
+Several processes may notice the same event; its key makes sure that it starts one run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from cuebook.gate.roles import Principal
+from cuebook.kernel.errors import BadInput, CuebookError
+from cuebook.kernel.run import RunRow
+from cuebook.service.service import Service
+from cuebook.service.triggers.events import AfterTrigger, Events, FileTrigger
+from cuebook.service.triggers.firing import Triggers
+
+log = logging.getLogger("cuebook.triggers")
+
+LOOK = 2.0
+"""Seconds between two looks at the triggers, and at the runs that they wait for."""
+MOST_FILES = 20_000
+"""Files that a watched folder may contain."""
+MOST_RUNS = 200
+"""Completed runs of a playbook that are looked at, the newest first."""
+_SETTLED = 0.3
+"""Seconds in which a file must not change before it counts as written."""
+_UNFINISHED_NAMES = (".*", "*~", "*.tmp", "*.part", "*.swp", "*.crdownload")
+
+
+# --- files ---
+
+
+def check_folder(folder: Path, workspace: Path) -> str:
+    """The real path of a folder to watch. Raises `BadInput` unless it is in the workspace and not too large."""
+    real, within = Path(os.path.realpath(folder)), Path(os.path.realpath(workspace))
+    if not real.is_dir():
+        raise BadInput(f"There is no folder {folder}.", fix="Create it, or choose another one.")
+    if not real.is_relative_to(within):
+        fix = "Choose a folder in the workspace, or set another workspace with --workspace."
+        raise BadInput(f"{folder} is not in the workspace, {within}.", fix=fix)
+    count = 0
+    for _, folders, files in os.walk(real):
+        folders[:] = [one for one in folders if not one.startswith(".")]
+        count += len(files)
+        if count > MOST_FILES:
+            raise BadInput(f"{folder} contains more than {MOST_FILES:,} files.", fix="Choose a smaller folder.")
+    return str(real)
+
+
+class _Change:
+    """A file as it is now."""
+
+    def __init__(self, trigger: FileTrigger, path: str) -> None:
+        found = os.stat(path, follow_symlinks=False)
+        self.is_file = os.path.isfile(path) and not os.path.islink(path)
+        self.mtime = found.st_mtime
+        self.state = (found.st_mtime_ns, found.st_size)
+        relative = os.path.relpath(path, trigger.folder)
+        self.key = f"{relative} {found.st_mtime_ns} {found.st_size}"
+        self.payload = {"path": path, "file": relative, "name": os.path.basename(path), "size": found.st_size}
+
+
+def _fits(trigger: FileTrigger, path: str) -> bool:
+    parts = Path(os.path.relpath(path, trigger.folder)).parts
+    hidden = any(part.startswith(".") for part in parts)
+    name = parts[-1] if parts else ""
+    unfinished = any(fnmatch(name, one) for one in _UNFINISHED_NAMES)
+    inside = os.path.realpath(path) == path and ".." not in parts
+    return not hidden and not unfinished and inside and fnmatch(name, trigger.pattern)
+
+
+class FileWatch:
+    """Watches the folder of one trigger."""
+
+    def __init__(self, events: Events, triggers: Triggers, trigger: FileTrigger) -> None:
+        self._events = events
+        self._triggers = triggers
+        self.trigger = trigger
+
+    async def run(self) -> None:
+        from watchfiles import Change, awatch
+
+        watched = awatch(self.trigger.folder, debounce=200, step=50, ignore_permission_denied=True)
+        try:
+            await self._look(await asyncio.to_thread(lambda: list(self._changed_before())))
+            async for changes in watched:
+                await self._look([path for change, path in changes if change != Change.deleted])
+        except (OSError, RuntimeError) as error:  # the folder is gone, or the system can watch no more
+            log.warning("%s: %s", self.trigger.trigger, error)
+            await asyncio.sleep(LOOK)
+
+    def _changed_before(self) -> Iterator[str]:
+        """The files that were changed while no process was watching."""
+        for folder, folders, files in os.walk(self.trigger.folder):
+            folders[:] = [one for one in folders if not one.startswith(".")]
+            for name in files:
+                path = os.path.join(folder, name)
+                with suppress(OSError):
+                    if _fits(self.trigger, path) and os.stat(path).st_mtime > self.trigger.since:
+                        yield path
+
+    async def _look(self, paths: list[str]) -> None:
+        for path in sorted(dict.fromkeys(paths)):
+            if _fits(self.trigger, path):
+                with suppress(OSError):
+                    await self._request(await self._settled(path))
+
+    async def _settled(self, path: str) -> _Change:
+        change = _Change(self.trigger, path)
+        while True:
+            await asyncio.sleep(_SETTLED)
+            now = _Change(self.trigger, path)
+            if now.state == change.state:
+                return now
+            change = now
+
+    async def _request(self, change: _Change) -> None:
+        if not change.is_file or change.mtime <= self.trigger.since:
+            return
+        with suppress(CuebookError):  # it was removed
+            trigger = await self._triggers.known(FileTrigger, self.trigger.name, self.trigger.tenant)
+            await self._events.event(trigger, change.key, change.payload)
+
+
+class Watches:
+    """Watches the folders of all triggers whose workspace this process offers."""
+
+    def __init__(self, events: Events, triggers: Triggers) -> None:
+        self._events = events
+        self._triggers = triggers
+        self._tasks: dict[tuple[str, str, float, float], asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        try:
+            while True:
+                with suppress(CuebookError):  # a lock or a full disk may be temporary
+                    await self._adapt()
+                await asyncio.sleep(LOOK)
+        finally:
+            await self._end(list(self._tasks))
+
+    async def _adapt(self) -> None:
+        wanted = {
+            (one.tenant, one.name, one.created, one.since): one
+            for one in await self._triggers.every(FileTrigger)
+            if one.is_active and self._events.offers(one)
+        }
+        await self._end([key for key, task in self._tasks.items() if key not in wanted or task.done()])
+        for key in wanted.keys() - self._tasks.keys():
+            watch = FileWatch(self._events, self._triggers, wanted[key])
+            self._tasks[key] = asyncio.create_task(watch.run())
+
+    async def _end(self, keys: list[tuple[str, str, float, float]]) -> None:
+        tasks = [self._tasks.pop(key) for key in keys]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# --- runs ---
+
+
+class Completions:
+    """Notices completed runs of the playbooks that triggers wait for."""
+
+    def __init__(self, service: Service, events: Events, triggers: Triggers) -> None:
+        self._store = triggers.store
+        self._service = service
+        self._events = events
+        self._triggers = triggers
+        self._unfinished: dict[tuple[str, str], set[str]] = {}
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except CuebookError as error:  # a lock or a full disk may be temporary
+                log.warning("triggers: %s", error)
+            await asyncio.sleep(LOOK)
+
+    async def look(self) -> None:
+        found = [one for one in await self._triggers.every(AfterTrigger) if one.is_active]
+        completed = {
+            (tenant, name): await self._completed(tenant, name) for tenant, name in {(t.tenant, t.after) for t in found}
+        }
+        for trigger in found:
+            for row in completed[trigger.tenant, trigger.after]:
+                if row.updated > trigger.created and not trigger.knows(row.id):
+                    await self._event(trigger, row)
+
+    async def _completed(self, tenant: str, name: str) -> list[RunRow]:
+        """The newest completed runs of a playbook, and those that ended since the last look, the oldest first."""
+        rows = await self._store.runs(tenant=tenant, name=name, status=("completed",), caller="", limit=MOST_RUNS)
+        found = {row.id: row for row in rows}
+        before = self._unfinished.get((tenant, name), set())
+        for run in before - found.keys():
+            with suppress(CuebookError):
+                row = await self._store.run(run)
+                if row.status == "completed":
+                    found[run] = row
+        unfinished = await self._store.runs(tenant=tenant, name=name, status=_UNFINISHED, caller="", limit=1000)
+        self._unfinished[tenant, name] = {row.id for row in unfinished}
+        return sorted(found.values(), key=lambda row: row.updated)
+
+    async def _event(self, trigger: AfterTrigger, row: RunRow) -> None:
+        try:
+            who = await self._triggers.owner_of(trigger)
+            await self._service.get(row.id, who)
+        except CuebookError:  # its owner may not see that run
+            return
+        payload = {"run": row.id, "playbook": row.name, "owner": row.owner, **await self._result(row, who)}
+        current = await self._triggers.known(AfterTrigger, trigger.name, trigger.tenant)
+        await self._events.event(current, row.id, payload)
+
+    async def _result(self, row: RunRow, who: Principal) -> dict[str, Any]:
+        with suppress(CuebookError):
+            return {"result": (await self._service.view(row.id, who)).result}
+        return {}
+
+
+_UNFINISHED = ("pending", "running", "paused", "awaiting_input", "awaiting_approval")

@@ -1,0 +1,98 @@
+"""Triggers from the command line: webhooks, changed files and completed runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.command_line import CommandLine
+
+GREET = """\
+name: Greet
+args:
+  title: {type: string, required: true}
+steps:
+  - id: say
+    command: cli echo ${title}
+    effect: read
+"""
+PLAIN = "name: Plain\nsteps:\n  - id: say\n    command: cli echo x\n    effect: read\n"
+
+
+@pytest.fixture
+def greet(cli: CommandLine) -> CommandLine:
+    (cli.work / "greet.yml").write_text(GREET)
+    (cli.work / "plain.yml").write_text(PLAIN)
+    (cli.work / "inbox").mkdir()
+    return cli
+
+
+def test_each_kind_is_added_listed_and_shown(greet: CommandLine) -> None:
+    greet.environ["SHARED"] = "a-long-shared-secret"
+    greet.call("secrets", "add", "shared", "env:SHARED")
+    added = greet.call(
+        "trigger", "add", "greet.yml", "--github", "--secret", "shared", "--name", "push", "--map", "title=head_commit.message",
+        "--only", "ref=refs/heads/main",
+    )  # fmt: skip
+    assert added.code == 0, added.err
+    assert "POST /hooks/push, signed (github)" in added.out
+    added = greet.call("trigger", "add", "greet.yml", "--files", "inbox", "--pattern", "*.csv", "--map", "title=file")
+    assert added.code == 0, added.err
+    added = greet.call("trigger", "add", "plain.yml", "--after", "greet.yml", "--name", "then")
+    assert added.code == 0, added.err
+    listed = {one["name"]: one["kind"] for one in greet.call("trigger", "list", "--json").object}
+    assert listed == {"push": "webhook", "greet": "files", "then": "after"}
+    shown = greet.call("trigger", "show", "push", "--json").object
+    assert (shown["address"], shown["secret"], shown["only"]) == ("/hooks/push", "shared", {"ref": "refs/heads/main"})
+    assert "a-long-shared-secret" not in greet.call("trigger", "show", "push").out
+    for verb in ("pause", "resume", "remove"):
+        assert greet.call("trigger", verb, "then").code == 0
+    ran = greet.call("trigger", "run", "greet")
+    assert ran.code == 1  # nothing fills in its input
+    assert "title" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ([], "Expected one of --github, --slack, --hmac, --files and --after, got 0."),
+        (["--github", "--files", "inbox", "--secret", "x"], "got 2."),
+        (["--github"], "--secret is missing"),
+        (["--github", "--secret", "env:SHARED"], "Expected the name of a secret, not a handle."),
+        (["--hmac", "--secret", "nope"], "nope"),
+        (["--files", "gone"], "There is no folder gone."),
+        (["--files", ".."], "is not in the workspace"),
+        (["--files", "inbox", "--map", "nope=file"], "declares no input 'nope'"),
+        (["--files", "inbox", "--map", "title"], "expected NAME=VALUE"),
+        (["--files", "inbox", "--map", "title=a..b"], "expected a path"),
+        (["--after", "greet.yml"], "again and again: greet.yml -> greet.yml"),
+        (["--slack", "--secret", "x", "--event", "push"], "--event applies to --github"),
+    ],
+)
+def test_what_cannot_work_is_refused_and_nothing_is_stored(greet: CommandLine, words: list[str], error: str) -> None:
+    if not any("title" in one for one in words):
+        words = [*words, "--map", "title=x"]
+    refused = greet.call("trigger", "add", "greet.yml", *words)
+    assert (refused.code, error in refused.err) == (2, True), refused.err
+    assert greet.call("trigger", "list", "--json").object == []
+
+
+def test_an_input_that_nothing_fills_in_is_named(greet: CommandLine) -> None:
+    refused = greet.call("trigger", "add", "greet.yml", "--files", "inbox")
+    assert (refused.code, "title" in refused.err) == (2, True)
+
+
+def test_a_chain_of_playbooks_that_leads_back_is_refused(greet: CommandLine) -> None:
+    (greet.work / "b.yml").write_text(PLAIN)
+    assert greet.call("trigger", "add", "b.yml", "--after", "plain.yml").code == 0
+    refused = greet.call("trigger", "add", "plain.yml", "--after", "b.yml")
+    assert (refused.code, "b.yml -> plain.yml -> b.yml" in refused.err) == (2, True), refused.err
+
+
+def test_a_runner_adds_no_webhook(greet: CommandLine) -> None:
+    greet.call("users", "add", "bob", "--role", "runner")
+    refused = greet.call(
+        "trigger", "add", "plain.yml", "--hmac", "--secret", "x", "--map", "title=x", "--as", "bob"
+    )  # fmt: skip
+    assert refused.code in (2, 5)
+    refused = greet.call("trigger", "add", "plain.yml", "--hmac", "--secret", "x", "--as", "bob")
+    assert (refused.code, "requires the role admin" in refused.err) == (5, True)

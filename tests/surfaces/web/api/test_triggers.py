@@ -1,0 +1,56 @@
+"""Schedules over the API and on their page."""
+
+from __future__ import annotations
+
+import html
+import re
+
+from tests.surfaces.web.served_app import ServedApp
+
+DEPLOY = "name: Deploy\nsteps:\n  - id: make\n    command: cli touch made\n"
+
+
+async def test_a_schedule_is_added_shown_paused_fired_and_removed(web: ServedApp) -> None:
+    await web.serve()
+    book = web.book("deploy.yml", DEPLOY)
+    made = await web.post(
+        "/api/schedules", 201, playbook=book, cron="0 6 * * *", time_zone="Europe/Berlin", name="nightly"
+    )
+    assert (made["state"], made["time_zone"], len(made["next"])) == ("active", "Europe/Berlin", 5)
+    await web.post("/api/schedules", 409, playbook=book, cron="@daily", name="nightly")
+    refused = await web.post("/api/schedules", 422, playbook=book, cron="@daily", time_zone="Europe/Berlni")
+    assert refused["fix"] == "Did you mean 'Europe/Berlin'?"
+    assert [one["name"] for one in (await web.get("/api/triggers"))["triggers"]] == ["nightly"]
+
+    assert (await web.post("/api/triggers/schedule/nightly/pause", 200))["state"] == "paused"
+    assert (await web.post("/api/triggers/schedule/nightly/resume", 200))["state"] == "active"
+    assert (await web.post("/api/triggers/schedule/nightly/run", 202))["waiting"] == 1
+    async with web.wiring.background(web.service):
+        run = ""
+        while not run:
+            run = (await web.get("/api/triggers/schedule/nightly"))["run"]
+    assert (await web.get(f"/api/runs/{run}"))["trigger"] == "schedule:nightly"
+
+    page = (await web.client.get("/schedules", headers={"Accept": "text/html"})).text
+    shown = html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page)))
+    assert "Active: '0 6 * * *' in Europe/Berlin" in shown
+    assert "06:00 CE" in shown
+    assert f'href="/runs/{run}"' in page
+    assert (await web.client.request("DELETE", "/api/triggers/schedule/nightly", json={})).status_code == 204
+    await web.get("/api/triggers/schedule/nightly", 404)
+    await web.get("/api/triggers/nothing/nightly", 404)
+    assert "There are no schedules" in (await web.client.get("/schedules", headers={"Accept": "text/html"})).text
+
+
+async def test_only_its_owner_and_admins_change_it_and_only_approvers_allow(web: ServedApp) -> None:
+    await web.serve()
+    book = web.book("deploy.yml", DEPLOY)
+    await web.post("/api/schedules", 201, playbook=book, cron="@daily", name="mine")
+    _, token = await web.service.add_user("bob", ["runner"])
+    as_bob = {"Authorization": f"Bearer {token}"}
+    for verb in ("pause", "resume", "run", "allow"):
+        answer = await web.client.post(f"/api/triggers/schedule/mine/{verb}", json={}, headers=as_bob)
+        assert answer.status_code == 403, verb
+    assert (await web.client.get("/api/triggers", headers=as_bob)).json()["triggers"][0]["name"] == "mine"
+    page = await web.client.get("/schedules", headers={**as_bob, "Accept": "text/html"})
+    assert "Run mine now" not in page.text
