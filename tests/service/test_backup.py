@@ -106,6 +106,9 @@ def test_the_commands_bring_a_store_back(cli: CommandLine) -> None:
     (one,) = cli.call("runs", "--json", *store).object
     assert cli.call("answer", one["run"], "tea", *store).code == 0
     assert cli.call("delete", one["run"]).code == 2, "it waits"
+    kept = cli.call("prune", "--status", "awaiting_input")
+    assert kept.out == "0 runs deleted, 1 run kept.\n"
+    assert f"Run {one['run']} is awaiting input. `cuebook cancel" in kept.err
     gone = cli.call("delete", one["run"], "--force", "--reason", "a test")
     assert gone.out == "1 run deleted.\n", gone.err
     assert "deleted by local" in cli.call("show", one["run"]).err

@@ -16,7 +16,7 @@ from cuebook.kernel.journal import purged, verify
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow
 from cuebook.service.audit.admin import act_of
-from cuebook.service.retention import Criteria, Retention
+from cuebook.service.retention import Criteria, Outcome, Retention
 from cuebook.service.retention.automatic import SLOT, automatic
 from cuebook.service.transfer import full_check
 from cuebook.stores.sqlite import SqliteStore
@@ -199,6 +199,24 @@ async def test_prune_takes_what_fits_and_says_what_it_kept(store: Store, tmp_pat
     spaces = {(one.name, one.kind): one for one in await retention.usage(ADMIN)}
     assert spaces["even", "records"].runs == 1
     assert spaces["odd", "texts"].count == 1
+
+
+async def test_runs_that_wait_are_pruned_only_if_that_is_forced_and_recorded(store: Store, tmp_path: Path) -> None:
+    service = service_on(store, tmp_path)
+    for run in ("one", "two"):
+        await service._engine.drive(await begin(service._engine, "undoing", run=run))
+    assert {row.status for row in await store.runs()} == {"awaiting_input"}
+    criteria = Criteria(status=("awaiting_input",))
+    kept = await service.retention.prune(criteria, ADMIN)
+    assert (kept.deleted, len(kept.blocked)) == ([], 2)
+    assert all("awaiting input" in one.reason for one in kept.blocked)
+    assert await service.retention.prune(Criteria(older_than=-1.0), ADMIN) == Outcome()
+    assert sorted((await service.retention.prune(criteria, ADMIN, force=True)).deleted) == ["one", "two"]
+    assert await store.waits() == []
+    assert {one.forced for one in await service.retention.removals(ADMIN)} == {True}
+    act = (await service.admin_audit.acts(ADMIN))[-1].act
+    assert (act.what, act.details["forced"], act.details["deleted"]) == ("runs.prune", True, 2)
+    await service.close()
 
 
 async def test_the_data_of_one_person_is_erased_with_what_was_made_of_it(store: Store, tmp_path: Path) -> None:

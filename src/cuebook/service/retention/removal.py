@@ -118,11 +118,12 @@ class Retention:
         who: Principal = Principal(),
         *,
         contents: bool = False,
+        force: bool = False,
         reason: str = "",
         dry_run: bool = False,
         pause: float = 0.0,
     ) -> Outcome:
-        """Removes the runs that fit. Runs that others depend on stay. `pause` is how many seconds to wait between runs."""
+        """Removes the runs that fit. Runs that others depend on and runs that wait stay, unless that is forced. `pause` is how many seconds to wait between runs."""
         who.require("admin", "delete runs")
         if not criteria.says_something:
             raise BadInput("Nothing says which runs to remove.", fix="For example: --older-than 30d.")
@@ -133,10 +134,10 @@ class Retention:
         if contents:
             chosen = [row for row in chosen if row.reason != PURGED_RUN]
         outcome = await self._remove(
-            chosen, who, contents=contents, reason=reason, dry_run=dry_run, pause=pause, sizes=sizes
+            chosen, who, force=force, contents=contents, reason=reason, dry_run=dry_run, pause=pause, sizes=sizes
         )
         if not dry_run:
-            told = {"criteria": msgspec.to_builtins(criteria), "reason": reason}
+            told = {"criteria": msgspec.to_builtins(criteria), "reason": reason, "forced": force}
             await self._record_removal("prune", criteria.playbook, outcome, who, told)
         return outcome
 

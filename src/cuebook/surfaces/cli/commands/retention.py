@@ -7,9 +7,11 @@ import sys
 from typing import Any
 
 import click
+import msgspec
 
 from cuebook.config.settings import checked
 from cuebook.kernel.errors import BadInput
+from cuebook.kernel.events import WAITING
 from cuebook.service.retention import Blocked, Criteria, Outcome
 from cuebook.service.service import Service
 from cuebook.surfaces import display
@@ -77,6 +79,7 @@ def delete_command(given: Given) -> int:
         ),
         click.Option(["--keep"], metavar="N", help="Keep the newest N runs of each playbook."),
         CONTENTS,
+        FORCE,
         DRY_RUN,
         options.AS_USER,
         options.STORE,
@@ -86,14 +89,20 @@ def delete_command(given: Given) -> int:
 def prune_command(given: Given) -> int:
     """Delete runs that have ended, by age, state, playbook and size.
 
-    A run is deleted if all options that are given hold. Runs that other runs were forked from stay as long as those do.
-    Runs can be started and continued in the meantime, because the work is done in many short transactions.
+    A run is deleted if all options that are given hold. Runs that other runs were forked from stay as long as those do. Runs
+    that wait are named with `--status`, as in `--status awaiting_approval`, and are refused. --force removes both anyway, and
+    that is recorded. Runs can be started and continued in the meantime, because the work is done in many short transactions.
     """
-    criteria = criteria_of({name: given[name] for name in ("older_than", "status", "playbook", "larger_than", "keep")})
+    waiting = tuple(one for one in given["status"] if one in (*WAITING, "pending"))
+    given_ones = {name: given[name] for name in ("older_than", "playbook", "larger_than", "keep")}
+    ended = tuple(one for one in given["status"] if one not in waiting)
+    criteria = criteria_of({**given_ones, "status": ended})
+    criteria = msgspec.structs.replace(criteria, status=(*criteria.status, *waiting))
 
     async def act(service: Service) -> int:
         who = await session.acting(service, given)
         more = {"contents": given["contents"], "dry_run": given["dry_run"], "reason": _words(given)}
+        more["force"] = given["force"]
         return _report(given, await service.retention.prune(criteria, who, **more))
 
     return session.look(given, act)
@@ -166,6 +175,7 @@ def _words(given: Given) -> str:
             parts += [f"--{name.replace('_', '-')}", shlex.quote(str(given[name]))]
     for status in given["status"]:
         parts += ["--status", status]
+    parts += ["--force"] if given["force"] else []
     return " ".join(parts)
 
 
