@@ -56,7 +56,7 @@ async def verify_file(path: Path, keys: Sequence[PublicKey]) -> Proof:
             checked = check(file, keys)
         proof = Proof(key=checked.key, statement=checked.statement, problem=checked.problem, line=checked.line)
         if checked.problem:
-            proof.problem += _where(path, checked.line)
+            proof.problem += _where(path, checked.line) if checked.statement is not None else ""
         else:
             await _read(path, proof)
     except OSError as error:
