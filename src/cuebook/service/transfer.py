@@ -17,7 +17,10 @@ from cuebook.kernel.run import RunRow
 from cuebook.service.sensitive import INDEX, payload
 from cuebook.service.start import programs_of
 
-KEPT = ("user", "secret", "override", "trust", "state", "budget", "budget_mark", "budget_release")
+KEPT = (
+    *("user", "secret", "override", "trust", "state", "budget", "budget_mark", "budget_release"),
+    *("notify_preferences", "slack_link"),
+)
 """The kinds of decisions that apply to all runs of a store, and the values that runs keep for later ones."""
 
 

@@ -188,13 +188,29 @@ async def test_a_run_that_ends_says_how(store: Store, tmp_path: Path) -> None:
     assert sorted(channel.titles) == ["counting is completed", "undoing was cancelled"]
 
 
-async def test_a_run_that_was_deleted_meanwhile_is_still_reported(store: Store, tmp_path: Path) -> None:
-    channel = Kept()
-    notified = Notified(store, tmp_path, channel, usual=Rules(events=("ended", "waiting")))
+async def test_messages_go_with_their_run_and_their_person(store: Store, tmp_path: Path) -> None:
+    mail, hook = Kept("mail", down=True, **MAIL), Kept("hook", down=True)
+    notified = Notified(store, tmp_path, mail, hook, usual=Rules(events=("ended", "waiting"), remind_after=HOUR))
     service = notified.service
+    me = await notified.user("me", "runner")
+    wanted = {"events": ("ended",), "channels": ("mail",), "address": "me@example.com"}
+    await notified.notifier.people.change(me, wanted)
     await service.drive(await begin(service._engine, "counting", "done"))
     await notified.waits()
-    await service.retention.delete("done", Principal())
-    await service.retention.delete("run", Principal(), force=True, reason="test")
     await notified.look()
-    assert channel.titles == ["counting ended"]
+    assert len(await notified.messages()) == 3
+    await service.retention.delete("run", Principal(), force=True, reason="test")
+    assert await notified.notices() == []
+    assert {str(job.body["run"]) for job in await notified.messages()} == {"done"}
+    await notified.say("failed", owner="me", text="Something about me.")
+    await service.retention.erase(Principal(), owner="me")
+    assert (await notified.messages(), await notified.notices()) == ([], [])
+    assert await notified.notifier.people.all_preferences("local") == {}
+
+
+async def test_a_message_that_was_sent_keeps_no_text_of_the_run(store: Store, tmp_path: Path) -> None:
+    notified = Notified(store, tmp_path, Kept())
+    await notified.say(text="Something private.")
+    await notified.look()
+    (job,) = await notified.messages()
+    assert "Something private." not in str(job.body)

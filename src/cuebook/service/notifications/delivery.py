@@ -154,6 +154,7 @@ def _kept(job: Job, now: float, state: str, reference: Mapping[str, Any] = {}) -
     body = {**job.body, "state": state, "ended": now, **({"reference": dict(reference)} if reference else {})}
     if state != "failed":
         body["error"] = ""
+        body.pop("text", None)  # it is not needed any more
     return msgspec.structs.replace(job, due=now + (KEPT_FAILED if state == "failed" else KEPT), body=body)
 
 

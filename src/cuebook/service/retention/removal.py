@@ -169,7 +169,10 @@ class Retention:
         sizes = await self._store.sizes(who.tenant) if dry_run else {}
         outcome = await self._remove(chosen, who, force=force, reason=words, dry_run=dry_run, sizes=sizes)
         if owner and not dry_run:
+            from cuebook.service.notifications.erasure import forget_person
+
             await self._store.forget_owner(who.tenant, owner)
+            await forget_person(self._store, who.tenant, owner)
         if not dry_run:
             told = {"inputs": sorted(inputs or ()), "forced": force}
             await self._record_removal("erase", "", outcome, who, told)  # not whose data it was
@@ -232,6 +235,7 @@ class Retention:
         outcome = Outcome()
         going = {row.id for row in rows}
         together: list[Removal] = []
+        gone: set[str] = set()
         for row in rows:
             family = await self._family(row)
             against, forks = await self._against(family, going, contents)
@@ -245,6 +249,7 @@ class Retention:
             outcome.size += sum((sizes or {}).get(one.id, 0) for one in family)
             if dry_run:
                 continue
+            gone.update(one.id for one in family)
             removals = [self._removal(one, who, words, emptied, against is not None) for one in reversed(family)]
             if not emptied:
                 together += removals
@@ -259,8 +264,15 @@ class Retention:
                 await asyncio.sleep(pause)
         if not dry_run:
             await self._take(together, force, outcome)
+            await self._forget_messages(who.tenant, gone)
             await self.sweep()
         return outcome
+
+    async def _forget_messages(self, tenant: str, runs: set[str]) -> None:
+        if runs:
+            from cuebook.service.notifications.erasure import forget_runs
+
+            await forget_runs(self._store, tenant, runs)
 
     async def _take(self, removals: list[Removal], force: bool, outcome: Outcome) -> list[Removal]:
         """Deletes these runs, some in each transaction; if one cannot be deleted any more, each in its own."""
