@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 NO_RUNS = "There are no runs yet."
 HOW_TO_START = "`cuebook run FILE` starts one."
 _BETWEEN_TICKS = 0.5
+_DELIVERY = 5.0
+"""Seconds for messages at the end of a command."""
 _BEFORE_SEARCH = 2.0
 """Seconds before the search for a worker that can drive the run, and between two searches."""
 
@@ -197,9 +199,25 @@ def in_foreground(
             await service.expire()
             row = await act(service, wires)
             view, asker = _view_and_asker(given, row, service, await acting(service, given))
-            return await shown(service, row, view, asker)
+            code = await shown(service, row, view, asker)
+            if service.notifies:
+                await _deliver(wires, service)
+            return code
 
     return perform(work())
+
+
+async def _deliver(wiring: Wiring, service: Service) -> None:
+    """Sends the messages about the run: there may be no server that does. What is not accepted stays for later."""
+    try:
+        status = await wiring.notifier(service).send_now(_DELIVERY)
+    except CuebookError as error:
+        complain(f"cuebook: messages were not delivered: {error}")
+        return
+    left = sum(one.state == "pending" for one in status.messages)
+    if left:
+        words = display.counted(left, "message")
+        complain(f"cuebook: {words} not delivered yet. `{display.command_line('notify status')}` shows why.")
 
 
 def _view_and_asker(given: Given, row: RunRow, service: Service, who: Principal) -> tuple[View, Asker | None]:
