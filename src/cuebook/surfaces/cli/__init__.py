@@ -80,9 +80,12 @@ GROUPS = {
     "Write": (("new", "validate", "explain"), ("convert", "graph", "test")),
     "Run": (("run", "resume"), ("answer", "cancel", "decide", "restart", "retry", "runtime")),
     "Inspect": (("runs", "show"), ("audit", "diff", "events", "evidence", "files", "inbox", "replay", "usage")),
-    "Operate": (("serve",), ("mcp", "node", "nodes", "notify", "policy", "secrets", "state", "users", "worker")),
+    "Operate": (
+        ("serve", "schedule"),
+        ("mcp", "node", "nodes", "notify", "state", "trigger", "worker"),
+    ),
     "Keep": ((), ("backup", "delete", "erase", "export", "import", "prune", "restore", "store")),
-    "Set up": (("models",), ("budget", "completion", "doctor", "keys", "schedule", "trigger")),
+    "Set up": (("models",), ("budget", "completion", "doctor", "keys", "policy", "secrets", "users")),
 }
 """The groups in `--help`: the most used commands, shown with their descriptions, and the others, shown by name only."""
 
