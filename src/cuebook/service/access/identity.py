@@ -43,11 +43,11 @@ class Identities:
         return self.provider.settings
 
     async def signed_in(
-        self, code: str, login: Login, redirect_uri: str, origin: Origin, *, again: bool = False
+        self, code: str, login: Login, redirect_uri: str, origin: Origin, *, known: str = ""
     ) -> Principal:
         """Who comes back from the provider with this code. Raises `NotAllowed` or `ProviderDown`.
 
-        `again` says that they were signed in before, which is not recorded a second time.
+        `known` is who was signed in before, which is not recorded a second time.
         """
         subject = ""
         try:
@@ -64,7 +64,7 @@ class Identities:
         except NotAllowed as error:
             await self._sign_ins.failed(WAY, error.message, origin, subject)
             raise
-        if not again:
+        if who.name != known:
             await self._sign_ins.succeeded(who, WAY, subject=subject)
         return who
 

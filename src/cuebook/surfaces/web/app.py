@@ -195,6 +195,8 @@ def make_app(site: Site, hosts: Hosts) -> Starlette:
         found = await oidc.holder(request, site, bearer)
         if found is None and bearer:
             sign_in_refused(request, "token")
+            if site.identities is None or bearer.count(".") != 2:  # those of the provider are recorded with the reason
+                await site.sign_ins.failed("token", "unknown token", oidc.origin_of(request, "mcp"))
         return found
 
     mcp = Mounted(

@@ -46,8 +46,16 @@ class Visitor:
             return str((await other.get(away.headers["location"])).json()["location"])
 
     async def come_back(self, place: str) -> httpx2.Response:
+        """Follows the provider's redirect. From another site, a browser does not send the cookie of the session."""
         cross = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
-        return await self.client.get(place, headers={**HTML, **cross})
+        strict = [one for one in self.client.cookies.jar if "-" not in one.name.removeprefix("cuebook-")]
+        for one in strict:
+            self.client.cookies.jar.clear(one.domain, one.path, one.name)
+        answer = await self.client.get(place, headers={**HTML, **cross})
+        if not any(one.name in str(answer.headers.get_list("set-cookie")) for one in strict):
+            for one in strict:
+                self.client.cookies.jar.set_cookie(one)
+        return answer
 
     async def sign_in(self, path: str = "/sign-in/oidc") -> httpx2.Response:
         return await self.come_back(await self.leave(path))

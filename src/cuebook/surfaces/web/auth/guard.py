@@ -200,6 +200,7 @@ class EndpointGuard:
         if who is None:
             if "authorization" in request.headers:
                 sign_in_refused(request, "token")
+                await self._site.sign_ins.failed("token", "unknown token", oidc.origin_of(request, "api"))
             raise Problem(
                 401,
                 "not_signed_in",
@@ -226,6 +227,8 @@ class EndpointGuard:
     async def _is_to_recheck(self, request: Request) -> bool:
         """Whether to ask the identity provider again before this page is shown. Not while it is down."""
         opened = self._endpoint.kind == "page" and self._endpoint.needs != "anyone" and request.method == "GET"
+        if request.headers.get("sec-fetch-mode", "navigate") != "navigate":
+            return False  # a script of a page cannot go there and come back
         if not opened or not problems.wants_page(request) or not self._site.sessions.is_to_recheck(request):
             return False
         identities = self._site.identities

@@ -20,6 +20,7 @@ from cuebook.service.access.identity import WAY, Identities
 from cuebook.surfaces.web import problems
 from cuebook.surfaces.web.auth.access_log import sign_in_refused, signed_in
 from cuebook.surfaces.web.auth.redirect import HOME, safe_path
+from cuebook.surfaces.web.auth.sessions import Ticket
 from cuebook.surfaces.web.pages.render import page
 from cuebook.surfaces.web.site import Site
 
@@ -40,6 +41,8 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True):
     next: str
     silent: bool
     until: int
+    session: Ticket | None = None
+    """The session that is checked: when the provider leads back here, the browser does not send its cookie."""
 
 
 async def begin(request: Request, site: Site, who: Principal) -> Response:
@@ -52,7 +55,8 @@ async def begin(request: Request, site: Site, who: Principal) -> Response:
     except ProviderDown as error:
         return _failed(request, site, error, onward)
     response = RedirectResponse(place, 303)
-    attempt = Attempt(login, onward, silent, int(site.service.clock()) + _BACK_WITHIN)
+    session = site.sessions.of_provider(request) if silent else None
+    attempt = Attempt(login, onward, silent, int(site.service.clock()) + _BACK_WITHIN, session)
     response.set_cookie(
         _cookie(site, login.state),
         site.sessions.sealed("attempt", attempt),
@@ -76,13 +80,13 @@ async def callback(request: Request, site: Site, who: Principal) -> Response:
         attempt = await _checked(request, site, attempt, state)
         if "error" in query:
             return await _refused(request, site, attempt, query["error"])
-        known = site.sessions.of_provider(request)
+        known = attempt.session
         person = await identities.signed_in(
             query.get("code", ""),
             attempt.login,
             _redirect_uri(request, site),
             origin_of(request),
-            again=attempt.silent and known is not None,
+            known="" if known is None else known.user,
         )
         if known is not None and known.user != person.name:
             onward = HOME  # it was the page of someone else
@@ -91,8 +95,8 @@ async def callback(request: Request, site: Site, who: Principal) -> Response:
     except (NotAllowed, ProviderDown) as error:
         sign_in_refused(request, WAY)
         response = _failed(request, site, error, onward)
-        if isinstance(error, NotAllowed) and attempt is not None and attempt.silent:
-            await site.sessions.close(request, response)  # they have lost their roles
+        if isinstance(error, NotAllowed) and attempt is not None and attempt.session is not None:
+            await site.sessions.end(attempt.session, response)  # they have lost their roles
     else:
         # The provider is another site: from it, a redirect would not send the new cookie; a page of our own does.
         response = page(request, "signed-in.html", next=onward)
@@ -128,8 +132,8 @@ async def _refused(request: Request, site: Site, attempt: Attempt, error: str) -
         sign_in_refused(request, WAY)
         await site.sign_ins.failed(WAY, words.message, origin_of(request))
     response = _failed(request, site, words, attempt.next)
-    if attempt.silent:
-        await site.sessions.close(request, response)
+    if attempt.session is not None:
+        await site.sessions.end(attempt.session, response)
     response.delete_cookie(_cookie(site, attempt.login.state), path=CALLBACK, httponly=True, samesite="lax")
     return response
 

@@ -126,8 +126,12 @@ class Sessions:
 
     async def close(self, connection: HTTPConnection, response: Response) -> None:
         """End the session of a request: its cookie and all copies of it become invalid."""
-        response.delete_cookie(self.cookie, httponly=True, samesite="strict")
         ticket = self._read(connection.cookies.get(self.cookie, ""))
+        await self.end(ticket, response)
+
+    async def end(self, ticket: Ticket | None, response: Response) -> None:
+        """End a session whose ticket is known."""
+        response.delete_cookie(self.cookie, httponly=True, samesite="strict")
         if ticket is None:
             return
         service, now = self._service, self._clock()

@@ -9,7 +9,7 @@ setInterval(countWaits, 20000);
 document.addEventListener("visibilitychange", countWaits);
 document.addEventListener("cuebook:done", countWaits);
 showTimes(document);
-for (const link of document.querySelectorAll("a[data-sign-in]")) link.href = signIn(); // with the fragment
+for (const link of document.querySelectorAll("a[data-sign-in]")) link.href = signIn(link.dataset.signIn || "/sign-in"); // with the fragment
 for (const field of document.querySelectorAll("input[data-sign-in]")) field.value += location.hash;
 for (const picture of document.querySelectorAll(".picture:has(.box)")) showFirst(picture);
 

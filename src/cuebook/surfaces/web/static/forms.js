@@ -59,8 +59,8 @@ async function send(form, submitter) {
 }
 
 // The URL of a sign-in that returns to this page.
-export function signIn() {
-  return `/sign-in?next=${encodeURIComponent(location.pathname + location.search + location.hash)}`;
+export function signIn(place = "/sign-in") {
+  return `${place}?next=${encodeURIComponent(location.pathname + location.search + location.hash)}`;
 }
 
 // A double click starts only one run.
