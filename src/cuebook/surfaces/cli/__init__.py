@@ -80,10 +80,7 @@ GROUPS = {
     "Write": (("new", "validate", "explain"), ("convert", "graph", "test")),
     "Run": (("run", "resume"), ("answer", "cancel", "decide", "restart", "retry", "runtime")),
     "Inspect": (("runs", "show"), ("audit", "diff", "events", "evidence", "files", "inbox", "replay", "usage")),
-    "Operate": (
-        ("serve", "schedule"),
-        ("mcp", "node", "nodes", "notify", "state", "trigger", "worker"),
-    ),
+    "Operate": (("serve",), ("mcp", "node", "nodes", "notify", "schedule", "state", "trigger", "worker")),
     "Keep": ((), ("backup", "delete", "erase", "export", "import", "prune", "restore", "store")),
     "Set up": (("models",), ("budget", "completion", "doctor", "keys", "policy", "secrets", "users")),
 }
