@@ -11,7 +11,7 @@ from cuebook.kernel.capabilities import Offer, lasting
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import Record
 from cuebook.kernel.outcomes import Failed
-from cuebook.kernel.ports import Whole
+from cuebook.kernel.ports import Batch, Whole
 from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
 from cuebook.stores.refusals import damaged
 
@@ -40,6 +40,11 @@ def run_values(row: RunRow) -> tuple[Any, ...]:
         row.parent, row.parent_seq, row.epoch, row.driver, row.workspace, _json(row.needs).decode(),
         row.caller, row.trigger,
     )  # fmt: skip
+
+
+def without_row(batch: Batch, row: RunRow) -> Batch:
+    """The first batch of a run, without its row if that was just added as it is."""
+    return msgspec.structs.replace(batch, row=None) if batch.row is row and row.error is None else batch
 
 
 def shown_values(row: RunRow) -> tuple[Any, ...]:

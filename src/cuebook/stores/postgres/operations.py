@@ -30,7 +30,16 @@ from cuebook.stores.refusals import (
     run_exists,
     take_lease,
 )
-from cuebook.stores.rows import NAMES_OF_ENDED, RECORD, RUN, RUN_MARKS, run_row, run_values, wait_values
+from cuebook.stores.rows import (
+    NAMES_OF_ENDED,
+    RECORD,
+    RUN,
+    RUN_MARKS,
+    run_row,
+    run_values,
+    wait_values,
+    without_row,
+)
 from cuebook.system.process import lives
 
 _json = msgspec.json.encode
@@ -137,7 +146,7 @@ async def create(db: Connected, row: RunRow, text: str, batch: Batch, ending: Ba
             " JOIN runs r ON r.key = f.run WHERE r.id = %s ON CONFLICT DO NOTHING",
             (made[0], row.parent),
         )
-    await _put(db, made[0], batch, row.epoch)
+    await _put(db, made[0], without_row(batch, row), row.epoch)
     if ending is not None:
         await release(db, ending, False)
     return int(made[0])

@@ -43,6 +43,7 @@ from cuebook.stores.rows import (
     shown_values,
     step_values,
     wait_values,
+    without_row,
 )
 from cuebook.stores.sqlite import jobs, spending
 
@@ -202,7 +203,9 @@ class Transaction:
                 " WHERE run = (SELECT key FROM runs WHERE id = ?)",
                 (key, row.parent),
             )
-        self._put(key, batch)
+        if batch.records:
+            self._heads[key] = batch.records[0].seq - 1
+        self._put(key, without_row(batch, row))
         if ending is not None:
             self.release(ending, False)
         if row.epoch == 0 and row.status == "pending" and not row.parent and len(self._new) < _MOST_NEW:
@@ -479,7 +482,8 @@ class Transaction:
     def _put(self, key: int, batch: Batch) -> None:
         records = batch.records
         if records:
-            head = self._heads.get(key) or self._head(key, batch)
+            known = self._heads.get(key)
+            head = self._head(key, batch) if known is None else known
             if records[0].seq != head + 1:
                 raise gap(batch, head)
             self._heads[key] = records[-1].seq
