@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
@@ -53,14 +52,29 @@ async def test_one_transaction_removes_only_so_much(file_store: SqliteStore) -> 
     steps = [Checkpointed({"n": number}, {}) for number in range(2000)]
     await file_store.create(new_row("hand", "run"), "text", writer.batch(*steps, ArtifactMade(long())))
     await file_store.remove([removal("run")], force=True)
-    with patch.object(removals, "BUDGET", 0.0005):
-        first = await file_store.sweep(file_store.now())
-        assert first.more
-        assert first.rows < 2000
-        await create(file_store, "next")
-        assert [record.seq async for record in file_store.records("next")] == [1], "another run takes none of them"
-        assert await swept(file_store) > 1
+    file_store._removals._pace.budget = 0.0005
+    first = await file_store.sweep(file_store.now())
+    assert first.more
+    assert first.rows < 2000
+    await create(file_store, "next")
+    assert [record.seq async for record in file_store.records("next")] == [1], "another run takes none of them"
+    file_store._removals._pace.budget = 0.0005
+    assert await swept(file_store) > 1
     assert file_store._all("SELECT count(*) FROM records", ()) == [(1,)]
+
+
+def test_transactions_become_shorter_while_they_take_long() -> None:
+    pace = removals.Pace()
+    pace.took(0.005)
+    assert pace.budget == removals.BUDGET, "never more than at first"
+    pace.took(0.05)
+    assert pace.budget == removals.BUDGET / 2
+    for _ in range(20):
+        pace.took(0.05)
+    assert 0 < pace.budget < removals.BUDGET / 4, "something is always done"
+    for _ in range(40):
+        pace.took(0.001)
+    assert pace.budget == removals.BUDGET
 
 
 async def test_references_of_an_older_store_are_found_in_its_journals(tmp_path: Path) -> None:

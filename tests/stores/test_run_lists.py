@@ -120,6 +120,13 @@ async def test_random_filters_find_the_same_page_by_page_as_at_once(store: Store
         assert await paged(store, chance.randrange(1, 7), which) == whole
 
 
+async def test_the_tenants_that_have_runs_are_known(store: Store) -> None:
+    assert await store.tenants_with_runs() == []
+    for number, tenant in enumerate(["there", "here", "there", ""]):
+        await made(store, number, tenant=tenant)
+    assert await store.tenants_with_runs() == ["", "here", "there"]
+
+
 async def test_waits_are_those_of_visible_owners(store: Store) -> None:
     await create(store)
     opened = [wait_row("hers", owner="ann"), wait_row("his", owner="bob", opened=2.0)]

@@ -51,7 +51,7 @@ from cuebook.kernel.events import ENDED, PAUSES, WAITING, Moved, RunStarted, Tex
 from cuebook.kernel.journal import without_void
 from cuebook.kernel.notices import notices_of
 from cuebook.kernel.outcomes import SUPERSEDED_RUN, Failed
-from cuebook.kernel.ports import Gate, Job, KeptRecord, Outbox, Performer, Redactor, Store
+from cuebook.kernel.ports import Gate, Job, KeptRecord, Outbox, Performer, Redactor, RunFilter, Store
 from cuebook.kernel.run import WORKTREE, RunRow, Settings, Signal, WaitRow
 from cuebook.kernel.spending import Allowance, utc_day
 from cuebook.kernel.triggers import checked_trigger
@@ -943,8 +943,9 @@ class Service(Queries):
         from cuebook.service.rate_limit import check_rate
 
         async with self._starting:
-            newest = await self._store.runs(tenant=who.tenant, owner=who.name, caller="", limit=self._rate.starts)
-            check_rate(self._rate, newest, self._engine.clock())
+            now = self._engine.clock()
+            which = RunFilter(tenant=who.tenant, owner=who.name, caller="", since=now - self._rate.seconds)
+            check_rate(self._rate, await self._store.runs(limit=self._rate.starts, **which), now)
             yield
 
     async def _learn(self, tenant: str) -> None:

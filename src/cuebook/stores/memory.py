@@ -518,6 +518,9 @@ class MemoryStore(_SpendingTable, _Jobs):
             found = [row for row in found if self._position(row) < last]
         return copy.deepcopy(found[:limit])
 
+    async def tenants_with_runs(self) -> list[str]:
+        return sorted({run.row.tenant for run in self._runs.values()})
+
     def _position(self, row: RunRow) -> tuple[float, int]:
         return row.created, self._order[row.id]
 
@@ -651,9 +654,10 @@ class MemoryStore(_SpendingTable, _Jobs):
         found = [one for one in self._removals.values() if one.tenant == tenant and run in ("", one.run)]
         return sorted(found, key=lambda one: one.at, reverse=True)[:limit]
 
-    async def sizes(self, tenant: str) -> dict[str, int]:
-        runs = {name: run for name, run in self._runs.items() if run.row.tenant == tenant}
-        return {name: _size(run.records) + self._size_of_files(tenant, run.files) for name, run in runs.items()}
+    async def sizes(self, tenant: str, runs: Collection[str]) -> dict[str, int]:
+        found = {name: self._runs[name] for name in runs if name in self._runs}
+        mine = {name: run for name, run in found.items() if run.row.tenant == tenant}
+        return {name: _size(run.records) + self._size_of_files(tenant, run.files) for name, run in mine.items()}
 
     async def tally(self, now: float) -> Tally:
         rows = [run.row for run in self._runs.values()]

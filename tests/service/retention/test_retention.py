@@ -34,6 +34,7 @@ async def ended(
     row = new_row("hand", run)
     for name, value in fields.items():
         setattr(row, name, value)
+    row.created = min(row.created, row.updated)
     text = playbook or f"playbook of {run}"
     row.playbook = digest_of(text)
     writer = RecordWriter(run)

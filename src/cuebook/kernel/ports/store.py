@@ -337,6 +337,9 @@ class Store(Jobs, SpendingTable, Protocol):
     async def runs(self, *, limit: int | None = 100, **which: Unpack[RunFilter]) -> list[RunRow]:
         """The runs that fit, newest first."""
 
+    async def tenants_with_runs(self) -> list[str]:
+        """The tenants that have runs."""
+
     async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
         """Runs whose id begins with a prefix, up to a limit."""
 
@@ -392,8 +395,8 @@ class Store(Jobs, SpendingTable, Protocol):
     async def removals(self, tenant: str, run: str = "", limit: int | None = 100) -> list[Removal]:
         """The runs that were removed, newest first; with `run`, only that run."""
 
-    async def sizes(self, tenant: str) -> dict[str, int]:
-        """The bytes of the records and files of each run that was not forked, or of the fork's own part."""
+    async def sizes(self, tenant: str, runs: Collection[str]) -> dict[str, int]:
+        """The bytes of the records and files of each of these runs; of a fork, those of its own part."""
 
     async def usage(self, tenant: str) -> list[Space]:
         """The space used, by playbook and kind."""

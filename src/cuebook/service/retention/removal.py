@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from cuebook.gate.sensitive import is_mark, marks_in
 from cuebook.kernel.engine.engine import Engine
 from cuebook.kernel.errors import BadInput, Busy, CuebookError, NotFound, Refused
 from cuebook.kernel.events import ENDED, Forked, RunStarted
-from cuebook.kernel.ports import Removal, Space, Swept
+from cuebook.kernel.ports import Removal, RunMark, Space, Swept
 from cuebook.kernel.run import RunRow
 from cuebook.service.retention.criteria import Criteria
 from cuebook.service.sensitive import INDEX, payload
@@ -28,6 +29,8 @@ from cuebook.stores.refusals import PURGED_RUN
 
 _AT_ONCE = 10
 """Runs whose rows are deleted in one transaction."""
+_LISTED = 500
+"""Runs that are looked at together."""
 
 
 class Blocked(msgspec.Struct, frozen=True):
@@ -90,7 +93,7 @@ class Retention:
 
     async def tenants(self) -> list[str]:
         """The tenants that have runs."""
-        return sorted({row.tenant for row in await self._store.runs(limit=None)})
+        return await self._store.tenants_with_runs()
 
     # --- removing ---
 
@@ -106,7 +109,9 @@ class Retention:
         """Deletes a run with its children, or with `contents`, only purges their contents. Raises `Refused` or `Busy`."""
         who.require("admin", "delete runs")
         row = await self._store.run(run)
-        outcome = await self._remove([row], who, force=force, contents=contents, reason=reason)
+        outcome = Outcome()
+        await self._remove([row], who, outcome, set(), force=force, contents=contents, reason=reason)
+        await self.sweep()
         for one in outcome.blocked:
             raise Refused(one.reason, fix=one.fix)
         await self._record_removal("delete", row.id, outcome, who, {"reason": reason, "forced": force})
@@ -127,19 +132,39 @@ class Retention:
         who.require("admin", "delete runs")
         if not criteria.says_something:
             raise BadInput("Nothing says which runs to remove.", fix="For example: --older-than 30d.")
-        now = self._engine.clock()
-        rows = await self._store.runs(tenant=who.tenant, caller="", name=criteria.playbook or None, limit=None)
-        sizes = await self._store.sizes(who.tenant) if criteria.larger_than is not None or dry_run else {}
-        chosen = criteria.selected(rows, now, lambda run: sizes.get(run, 0))
-        if contents:
-            chosen = [row for row in chosen if row.reason != PURGED_RUN]
-        outcome = await self._remove(
-            chosen, who, force=force, contents=contents, reason=reason, dry_run=dry_run, pause=pause, sizes=sizes
-        )
+        outcome, going = Outcome(), set[str]()
+        async for rows in self._chosen(criteria, who.tenant):
+            if contents:
+                rows = [row for row in rows if row.reason != PURGED_RUN]
+            await self._remove(
+                rows,
+                who,
+                outcome,
+                going,
+                force=force,
+                contents=contents,
+                reason=reason,
+                dry_run=dry_run,
+                pause=pause,
+            )
         if not dry_run:
+            await self.sweep()
             told = {"criteria": msgspec.to_builtins(criteria), "reason": reason, "forced": force}
             await self._record_removal("prune", criteria.playbook, outcome, who, told)
         return outcome
+
+    async def _chosen(self, criteria: Criteria, tenant: str) -> AsyncIterator[list[RunRow]]:
+        """The runs that fit, a part at a time, so that no list grows with the store."""
+        now = self._engine.clock()
+        which = criteria.candidates(now)
+        which["tenant"] = tenant
+        seen: Counter[str] = Counter()
+        while rows := await self._store.runs(limit=_LISTED, **which):
+            which["before"] = RunMark(rows[-1].created, rows[-1].id)
+            measured = [] if criteria.larger_than is None else [row.id for row in rows]
+            sizes = await self._store.sizes(tenant, measured) if measured else {}
+            yield criteria.selected(rows, now, sizes, seen)
+            await asyncio.sleep(0)  # a long list must not hold up everything else in this process
 
     async def erase(
         self,
@@ -166,8 +191,10 @@ class Retention:
         chosen = [row for row in rows if row.id in concerned]
         words = "a person's data" + (", by owner" if owner else "")
         words += f", by the input {', '.join(sorted(inputs))}" if inputs else ""
-        sizes = await self._store.sizes(who.tenant) if dry_run else {}
-        outcome = await self._remove(chosen, who, force=force, reason=words, dry_run=dry_run, sizes=sizes)
+        outcome = Outcome()
+        await self._remove(chosen, who, outcome, set(), force=force, reason=words, dry_run=dry_run)
+        if not dry_run:
+            await self.sweep()
         if owner and not dry_run:
             from cuebook.service.notifications.erasure import forget_person
 
@@ -224,16 +251,17 @@ class Retention:
         self,
         rows: Sequence[RunRow],
         who: Principal,
+        outcome: Outcome,
+        going: set[str],
         *,
         force: bool = False,
         contents: bool = False,
         reason: str = "",
         dry_run: bool = False,
         pause: float = 0.0,
-        sizes: Mapping[str, int] | None = None,
-    ) -> Outcome:
-        outcome = Outcome()
-        going = {row.id for row in rows}
+    ) -> None:
+        """Removes these runs, except their space. `going` collects what goes in all parts of a removal."""
+        going |= {row.id for row in rows}
         together: list[Removal] = []
         gone: set[str] = set()
         for row in rows:
@@ -246,8 +274,8 @@ class Retention:
             words = "; ".join(part for part in (reason, against.reason if against else "") if part)
             emptied = contents or forks
             (outcome.purged if emptied else outcome.deleted).append(row.id)
-            outcome.size += sum((sizes or {}).get(one.id, 0) for one in family)
             if dry_run:
+                outcome.size += sum((await self._store.sizes(row.tenant, [one.id for one in family])).values())
                 continue
             gone.update(one.id for one in family)
             removals = [self._removal(one, who, words, emptied, against is not None) for one in reversed(family)]
@@ -265,8 +293,6 @@ class Retention:
         if not dry_run:
             await self._take(together, force, outcome)
             await self._forget_messages(who.tenant, gone)
-            await self.sweep()
-        return outcome
 
     async def _forget_messages(self, tenant: str, runs: set[str]) -> None:
         if runs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -246,12 +246,12 @@ class RemovalTables:
         )
         return [msgspec.json.decode(body, type=Removal) for (body,) in rows]
 
-    async def sizes(self, tenant: str) -> dict[str, int]:
+    async def sizes(self, tenant: str, runs: Collection[str]) -> dict[str, int]:
         rows = await self._all(
             "SELECT r.id, (coalesce((SELECT sum(length(head) + length(body) + length(chain)) FROM records"
             " WHERE run = r.key), 0) + coalesce((SELECT sum(greatest(size, 0)) FROM run_files u JOIN files f"
-            " ON f.digest = u.digest AND f.tenant = u.tenant WHERE u.run = r.key), 0))::bigint FROM runs r WHERE tenant = %s",
-            (tenant,),
+            " ON f.digest = u.digest AND f.tenant = u.tenant WHERE u.run = r.key), 0))::bigint FROM runs r WHERE id = ANY(%s) AND tenant = %s",
+            (list(runs), tenant),
         )
         return dict(rows)
 

@@ -48,7 +48,7 @@ from cuebook.stores.rows import (
     wait_row,
     whole_of,
 )
-from cuebook.stores.run_lists import NEWEST_FIRST, Language, conditions
+from cuebook.stores.run_lists import NEWEST_FIRST, TENANTS, Language, conditions
 
 T = TypeVar("T")
 
@@ -302,6 +302,9 @@ class PostgresStore(RemovalTables, FileTables, JobTables, ActTables, SpendingTab
         where, values = conditions(which, _LANGUAGE)
         rows = await self._all(f"SELECT {RUN} FROM runs{where} {NEWEST_FIRST} LIMIT %s", (*values, limit))
         return [run_row(row) for row in rows]
+
+    async def tenants_with_runs(self) -> list[str]:
+        return [row[0] for row in await self._all(TENANTS, ())]
 
     async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
         rows = await self._all(

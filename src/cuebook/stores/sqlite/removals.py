@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
@@ -24,8 +24,12 @@ from cuebook.stores.sqlite.database import Database
 from cuebook.stores.sqlite.group_commit import Writer
 from cuebook.stores.sqlite.transaction import Transaction
 
-BUDGET = 0.008
-"""Seconds after which a transaction takes up nothing more."""
+BUDGET, _LEAST = 0.008, 0.001
+"""Seconds after which a transaction takes up nothing more, and how few these become if transactions take longer than that."""
+_LONG = 0.02
+"""Seconds, with the commit, that another writer should wait at most."""
+_BETWEEN_CHECKPOINTS = 16
+"""Transactions."""
 _ROWS = 25
 _MOST_RUNS = 200
 _json = msgspec.json.encode
@@ -100,11 +104,15 @@ def _note(db: sqlite3.Connection, removal: Removal, key: int, last: int) -> None
     )
 
 
-def sweep(transaction: Transaction, now: float, orphans: Sequence[tuple[str, str]]) -> Swept:
+def sweep(
+    transaction: Transaction, now: float, orphans: Sequence[tuple[str, str]], budget: float
+) -> tuple[Swept, float]:
+    """Also returns when it began."""
+    began = time.perf_counter()
     transaction.flush()
     db = transaction.connection
     with _overwriting(db):
-        return _Sweep(db, now).run(orphans)
+        return _Sweep(db, now, began + budget).run(orphans), began
 
 
 @contextmanager
@@ -120,10 +128,10 @@ def _overwriting(db: sqlite3.Connection) -> Iterator[None]:
 class _Sweep:
     """One transaction that frees space until its time is over."""
 
-    def __init__(self, db: sqlite3.Connection, now: float) -> None:
+    def __init__(self, db: sqlite3.Connection, now: float, end: float) -> None:
         self._db = db
         self._now = now
-        self._end = time.perf_counter() + BUDGET
+        self._end = end
         self._swept = Swept()
 
     def run(self, orphans: Sequence[tuple[str, str]]) -> Swept:
@@ -229,6 +237,17 @@ class _Sweep:
         return True
 
 
+class Pace:
+    """How much one transaction may do, so that others wait only briefly, however slow the disk and busy the machine is."""
+
+    def __init__(self) -> None:
+        self.budget = BUDGET
+
+    def took(self, seconds: float) -> None:
+        """Adjusts the budget to how long a transaction took, with its commit."""
+        self.budget = max(_LEAST, self.budget / 2) if seconds > _LONG else min(BUDGET, self.budget * 1.25)
+
+
 class Removals:
     """The part of the store that removes runs."""
 
@@ -241,9 +260,12 @@ class Removals:
         self._database = database
         self._writer = writer
         self._all = read
+        self._pace = Pace()
+        self._transactions = 0
 
     async def remove(self, removals: Sequence[Removal], force: bool) -> None:
         await self._writer.submit(remove, removals, force)
+        await self._checkpoint()
 
     async def purge(self, batch: Batch, removal: Removal) -> None:
         await self._writer.submit(purge, batch, removal)
@@ -252,18 +274,28 @@ class Removals:
         orphans = self._all(_ORPHANS, (now - RECENT,))
         if not orphans and not self._all("SELECT 1 FROM removals WHERE done = 0 LIMIT 1", ()):
             return Swept()
-        swept: Swept = await self._writer.submit(sweep, now, orphans)
-        if not swept.more:
+        swept, began = await self._writer.submit(sweep, now, orphans, self._pace.budget)
+        self._pace.took(time.perf_counter() - began)
+        if swept.more:
+            await self._checkpoint()
+        else:
             await asyncio.to_thread(self._empty_log)
         return swept
 
-    def _empty_log(self) -> None:
+    async def _checkpoint(self) -> None:
+        """Moves the log's contents to the file now and then, so that no commit has to, which would take long."""
+        self._transactions += 1
+        if self._transactions % _BETWEEN_CHECKPOINTS == 0:
+            await asyncio.to_thread(self._empty_log, truncate=False)
+
+    def _empty_log(self, truncate: bool = True) -> None:
         """Moves the log's contents to the file and empties the log, which still has what was deleted, unless it is in use."""
         connection = self._database.connect()
         try:
             connection.execute("PRAGMA busy_timeout = 0")
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")  # locks out no one, and leaves little to do
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            if truncate:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.OperationalError:  # the log is emptied later, as always
             pass
         finally:
@@ -277,12 +309,12 @@ class Removals:
         )
         return [msgspec.json.decode(body, type=Removal) for (body,) in rows]
 
-    async def sizes(self, tenant: str) -> dict[str, int]:
+    async def sizes(self, tenant: str, runs: Collection[str]) -> dict[str, int]:
         rows = self._all(
             "SELECT r.id, ifnull((SELECT sum(length(head) + length(body) + length(chain)) FROM records WHERE run = r.key), 0)"
             " + ifnull((SELECT sum(max(size, 0)) FROM run_files u JOIN files f ON f.digest = u.digest AND f.tenant = r.tenant"
-            " WHERE u.run = r.key), 0) FROM runs r WHERE tenant = ?",
-            (tenant,),
+            " WHERE u.run = r.key), 0) FROM runs r WHERE id IN (SELECT value FROM json_each(?)) AND +tenant = ?",
+            (_json(list(runs)).decode(), tenant),
         )
         return dict(rows)
 

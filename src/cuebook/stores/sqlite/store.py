@@ -53,7 +53,7 @@ from cuebook.stores.rows import (
     wait_row,
     whole_of,
 )
-from cuebook.stores.run_lists import NEWEST_FIRST, Language, conditions
+from cuebook.stores.run_lists import NEWEST_FIRST, TENANTS, Language, conditions
 from cuebook.stores.sqlite.database import Database
 from cuebook.stores.sqlite.files import FileTables
 from cuebook.stores.sqlite.group_commit import Writer
@@ -273,8 +273,8 @@ class SqliteStore(FileTables, JobTables, SpendingTables):
     async def removals(self, tenant: str, run: str = "", limit: int | None = 100) -> list[Removal]:
         return await self._removals.removals(tenant, run, limit)
 
-    async def sizes(self, tenant: str) -> dict[str, int]:
-        return await self._removals.sizes(tenant)
+    async def sizes(self, tenant: str, runs: Collection[str]) -> dict[str, int]:
+        return await self._removals.sizes(tenant, runs)
 
     async def usage(self, tenant: str) -> list[Space]:
         return await self._removals.usage(tenant)
@@ -350,6 +350,9 @@ class SqliteStore(FileTables, JobTables, SpendingTables):
         return [
             run_row(row) for row in self._all(f"SELECT {RUN} FROM runs{where} {NEWEST_FIRST} LIMIT ?", (*values, most))
         ]
+
+    async def tenants_with_runs(self) -> list[str]:
+        return [tenant for (tenant,) in self._all(TENANTS, ())]
 
     async def runs_called(self, tenant: str, beginning: str) -> list[RunRow]:
         rows = self._all(  # the plus makes SQLite use the index on ids instead of the index on tenants
