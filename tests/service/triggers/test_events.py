@@ -1,0 +1,160 @@
+"""Files that change and runs that are completed fire their triggers, once each."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuebook.dialects.playbook import Playbook
+from cuebook.kernel.errors import BadInput
+from cuebook.kernel.ports import Store
+from cuebook.kernel.run import Settings
+from cuebook.service.job_runner import JobRunner
+from cuebook.service.triggers import Target
+from cuebook.service.triggers.events import EVENT_TRIGGERS, AfterTrigger, Events, EventTrigger, FileTrigger
+from cuebook.service.triggers.watching import Completions, FileWatch, check_folder
+from tests.service.triggers.scheduled import TEA, Clocked
+from tests.support.programs import eventually
+
+
+class Watched(Clocked):
+    """Triggers on a store with the real clock."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        now = store.now
+        super().__init__(store, folder, "2026-03-02 05:30")
+        store.now = now  # type: ignore[method-assign]
+        self.events = Events(self.triggers)
+        self.runner = JobRunner(store, {one.KIND: self.events.handle for one in EVENT_TRIGGERS})
+        self.completions = Completions(self.service, self.events, self.triggers)
+        self.inbox = folder / "inbox"
+        self.inbox.mkdir()
+
+    async def trigger(self, kind: type[EventTrigger], name: str = "tea", **given: Any) -> EventTrigger:
+        target = Target(str(self.book), given.pop("playbook", "tea.md"))
+        created = given.pop("created", self.store.now() - 1)
+        made = kind(tenant="local", name=name, owner="local", target=target, created=created, **given)
+        return await self.triggers.add(made)
+
+    async def files(self, **given: Any) -> FileWatch:
+        given = {"since": self.store.now() - 1, "overlap": "queue", "mapping": {"CUP": "file"}, **given}
+        trigger = await self.trigger(FileTrigger, folder=str(self.inbox), **given)
+        assert isinstance(trigger, FileTrigger)
+        return FileWatch(self.events, self.triggers, trigger)
+
+    async def requested(self, name: str = "tea") -> list[Any]:
+        return [one.inputs.get("CUP") for one in (await self.triggers.known(FileTrigger, name, "local")).requested]
+
+
+@pytest.fixture
+def watched(store: Store, tmp_path: Path) -> Watched:
+    return Watched(store, tmp_path)
+
+
+# --- files ---
+
+
+async def test_a_file_fires_once_in_all_processes_and_again_when_it_changes(watched: Watched) -> None:
+    here = await watched.files(pattern="*.csv")
+    there = FileWatch(watched.events, watched.triggers, here.trigger)
+    (watched.inbox / "before.csv").write_text("a")
+    tasks = [asyncio.create_task(one.run()) for one in (here, there)]
+    try:
+
+        async def seen(count: int) -> bool:
+            return len(await watched.requested()) >= count
+
+        await eventually(lambda: seen(1))
+        (watched.inbox / "a.csv").write_text("1")
+        for name in ("notes.txt", ".hidden.csv"):
+            (watched.inbox / name).write_text("1")
+        (watched.inbox / "link.csv").symlink_to(watched.book)
+        await eventually(lambda: seen(2))
+        (watched.inbox / "a.csv").write_text("22")
+        await eventually(lambda: seen(3))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert await watched.requested() == ["before.csv", "a.csv", "a.csv"]
+
+
+async def test_a_file_that_was_there_before_does_not_fire(watched: Watched) -> None:
+    old = watched.inbox / "old.csv"
+    old.write_text("a")
+    os.utime(old, (1, 1))
+    watch = await watched.files()
+    await watch._look([str(old)])
+    assert await watched.requested() == []
+
+
+async def test_a_file_starts_a_run_with_its_name(watched: Watched) -> None:
+    watch = await watched.files()
+    (watched.inbox / "big.csv").write_text("a")
+    await watch._look([str(watched.inbox / "big.csv")])
+    await watched.look()
+    (run,) = await watched.runs()
+    assert (run.trigger, (await watched.service.view(run.id)).inputs["CUP"]) == ("files:tea", "big.csv")
+
+
+async def test_a_folder_outside_the_workspace_or_too_large_is_refused(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert check_folder(watched.inbox, tmp_path) == str(watched.inbox.resolve())
+    (watched.inbox / "way").symlink_to("/")
+    for folder, error in ((tmp_path.parent, "not in the workspace"), (tmp_path / "gone", "There is no folder"), (watched.inbox / "way", "not in")):  # fmt: skip
+        with pytest.raises(BadInput, match=error):
+            check_folder(folder, tmp_path)
+    (watched.inbox / "a").touch()
+    monkeypatch.setattr("cuebook.service.triggers.watching.MOST_FILES", 0)
+    with pytest.raises(BadInput, match="more than 0 files"):
+        check_folder(watched.inbox, tmp_path)
+
+
+async def test_a_trigger_that_fires_too_often_is_suspended_and_notifies(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FileTrigger, "MOST", 2)
+    trigger = (await watched.files()).trigger
+    for number in range(4):
+        known = await watched.triggers.known(FileTrigger, "tea", "local")
+        await watched.events.event(known, f"k{number}", {"file": "x"})
+    known = await watched.triggers.known(FileTrigger, "tea", "local")
+    assert (known.suspended, len(known.requested)) == ("It was fired too often, as in a loop.", 2)
+    assert any(trigger.name in one and "too often" in one for one in await watched.notices())
+
+
+# --- runs ---
+
+
+async def complete(watched: Watched, name: str) -> str:
+    """A completed run of a playbook with this name."""
+    row = await watched.service.start(Playbook.from_text(TEA, name), {}, Settings())
+    row = await watched.service.drive(row.id)
+    assert row.status == "completed", row
+    return row.id
+
+
+async def test_a_completed_run_fires_once_and_its_id_becomes_an_input(watched: Watched) -> None:
+    await watched.trigger(AfterTrigger, after="build.md", mapping={"CUP": "run"})
+    run = await complete(watched, "build.md")
+    await complete(watched, "other.md")
+    for _ in range(2):
+        await watched.completions.look()
+        await watched.look()
+    (started,) = [one for one in await watched.runs() if one.trigger]
+    assert started.trigger == "after:tea"
+    assert (await watched.service.view(started.id)).inputs["CUP"] == run
+
+
+async def test_a_run_that_is_cancelled_or_was_completed_before_fires_nothing(watched: Watched) -> None:
+    await complete(watched, "build.md")
+    await watched.trigger(AfterTrigger, after="build.md", created=watched.store.now())
+    run = await watched.service.start(Playbook.from_text(TEA, "build.md"), {}, Settings())
+    await watched.end(run.id)
+    await watched.completions.look()
+    assert (await watched.triggers.known(AfterTrigger, "tea", "local")).requested == ()
