@@ -953,6 +953,11 @@ class Service(Queries):
         if self._learn_handles is not None:
             self._learn_handles([str(body["handle"]) for body in (await self._store.kept(tenant, "secret")).values()])
 
+    async def without_secrets(self, values: Mapping[str, Any], tenant: str) -> dict[str, Any]:
+        """Values in which those of named secrets are masked, to be stored before a run exists."""
+        await self._learn(tenant)
+        return self.masked(dict(values))
+
     async def _prepare(self, row: RunRow) -> Failed | None:
         """Returns the missing secret, if any, of a run that is about to be driven. Checks its workspace first."""
         found = await self._handles.of(row, {})

@@ -11,13 +11,13 @@ import msgspec
 from cuebook.dialects.playbook import Playbook
 from cuebook.gate.roles import Principal
 from cuebook.gate.standing import Standing
-from cuebook.kernel.errors import Conflict, CuebookError
+from cuebook.kernel.errors import BadInput, Conflict, CuebookError
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.ports import Job
 from cuebook.service.job_runner import HELD
 from cuebook.service.preview.explanation import Explanation
 from cuebook.service.service import Service
-from cuebook.service.triggers.events import EVENT_TRIGGERS, AfterTrigger, Events, Webhook, check_no_loop
+from cuebook.service.triggers.events import EVENT_TRIGGERS, AfterTrigger, Events, EventTrigger, Webhook, check_no_loop
 from cuebook.service.triggers.firing import Read, Triggers
 from cuebook.service.triggers.permissions import LASTS, Asking, Permissions, askings
 from cuebook.service.triggers.schedules import Schedule, Schedules
@@ -88,13 +88,30 @@ class TriggerAdministration:
 
     async def add(self, trigger: T, who: Principal = Principal()) -> T:
         """Adds a trigger, whose playbook must be one that can run today."""
-        await self.explained(trigger.target, who)
+        playbook, _ = await self.explained(trigger.target, who)
+        await self._check_inputs(trigger, playbook)
         if isinstance(trigger, Schedule):
             await self.schedules.add(trigger, who)
         else:
             await self._add_event_trigger(trigger, who)
         await self.permissions.drop(trigger, who)  # of an earlier trigger with this name
         return trigger
+
+    async def _check_inputs(self, trigger: Trigger, playbook: Playbook) -> None:
+        """Raises `BadInput` for values that must not be stored with a trigger."""
+        inputs = trigger.target.inputs
+        mapped = trigger.mapping if isinstance(trigger, EventTrigger) else {}
+        hidden = sorted(playbook.document.sensitive & {*inputs, *mapped})
+        if hidden:
+            raise BadInput(
+                f"The input '{hidden[0]}' is sensitive, and a {trigger.COMMAND} would store its value.",
+                fix="Leave it out, or start these runs by another program over the API.",
+            )
+        if await self._service.without_secrets(inputs, trigger.tenant) != inputs:
+            raise BadInput(
+                "The value of a secret is in an input; nothing was stored.",
+                fix="Use the secret's handle instead, for example env:NAME.",
+            )
 
     async def _add_event_trigger(self, trigger: Trigger, who: Principal) -> None:
         if isinstance(trigger, Webhook):

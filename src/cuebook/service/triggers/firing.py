@@ -193,12 +193,13 @@ class Triggers:
 
         A trigger that does not fire now records that it was skipped.
         """
+        inputs = await self._service.without_secrets(inputs, tenant) if inputs else {}
 
         def add(trigger: T) -> T:
             if trigger.knows(key):
                 return trigger
             now = self.now()
-            firing = Firing(key, now, "requested", by=by, inputs=dict(inputs))
+            firing = Firing(key, now, "requested", by=by, inputs=inputs)
             if not by and trigger.is_active and trigger.is_full(now):
                 return self._too_often(trigger, firing)
             trigger = trigger.noted(key, now)

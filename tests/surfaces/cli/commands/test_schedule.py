@@ -111,6 +111,17 @@ def test_what_cannot_work_is_refused_and_nothing_is_stored(deploy: CommandLine, 
     assert deploy.call("schedule", "list", "--json").object == []
 
 
+def test_no_secret_and_no_sensitive_value_is_stored_with_a_schedule(deploy: CommandLine) -> None:
+    deploy.environ["TOKEN"] = "a-secret-value-123"
+    deploy.call("secrets", "add", "token", "env:TOKEN")
+    refused = deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily", "--input", "to=a-secret-value-123")
+    assert (refused.code, "The value of a secret is in an input" in refused.err) == (2, True), refused.err
+    (deploy.work / "deploy.yml").write_text(DEPLOY.replace("default: staging", "default: staging, sensitive: true"))
+    refused = deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily", "--input", "to=ann")
+    assert (refused.code, "The input 'to' is sensitive" in refused.err) == (2, True), refused.err
+    assert deploy.call("schedule", "list", "--json").object == []
+
+
 def test_a_dry_run_only_shows_what_would_be_asked(deploy: CommandLine) -> None:
     shown = deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily", "--dry-run")
     assert (shown.code, "step make: command touch made: waits for approval" in shown.out) == (0, True)

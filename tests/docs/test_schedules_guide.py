@@ -1,0 +1,29 @@
+"""The guide to schedules: its commands work in the order in which they are printed."""
+
+from __future__ import annotations
+
+import shlex
+
+from tests.support.command_line import CommandLine
+from tests.support.documentation import DOCS, blocks
+
+GUIDE = blocks(DOCS / "guides" / "schedules.md")
+
+
+def test_every_command_works_as_it_is_printed(cli: CommandLine) -> None:
+    (book,) = [block.text for block in GUIDE if block.language == "yaml"]
+    (cli.work / "nightly.yml").write_text(book)
+    (cli.work / "inbox").mkdir()
+    cli.environ["HOOK_SECRET"] = "a-long-shared-secret"
+    said = {}
+    for command in [command for block in GUIDE for command in block.commands]:
+        printed = command.partition(" #")[0].strip()
+        ran = cli.call(*shlex.split(printed)[1:])
+        assert ran.code == 0, f"{command}\n{ran.err}"
+        said[printed] = ran.out
+    (shown,) = [block.text for block in GUIDE if block.language == "text"]
+    for line in shown.splitlines():
+        if "2026" not in line and "/srv" not in line:
+            assert line in said["cuebook schedule show nightly"]
+    assert "command touch report.txt: allowed in advance" in said["cuebook schedule allow nightly"]
+    assert "POST /hooks/push, signed (github)" in said["cuebook trigger list"]
