@@ -20,6 +20,8 @@ class ModelServer:
         """Texts, an error status, or a tool to call with its arguments."""
         self.script: Callable[[dict[str, Any]], str] | None = None
         """Returns the reply to a request if `replies` is empty."""
+        self.accepted: str | None = None
+        """The only key that is accepted; None accepts all."""
         self.finish = "stop"
         """The finish reason of replies."""
         self.hold_at: int | None = None
@@ -73,6 +75,9 @@ class ModelServer:
         self._count(1)
         self.requests.append(json.loads(handler.rfile.read(length)))
         self.keys.append(handler.headers.get("authorization"))
+        if self.accepted is not None and self.keys[-1] != f"Bearer {self.accepted}":
+            self._refuse(handler, 401)
+            return
         number = len(self.requests)
         reply = self.replies.pop(0) if self.replies else f"Reply number {number}."
         if self.script is not None:

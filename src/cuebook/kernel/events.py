@@ -141,6 +141,10 @@ class Noted(Event, frozen=True):
     data: dict[str, Any] = {}
 
 
+KEY_REJECTED = "key_rejected"
+"""The name of a note that a provider rejected our key: the call waits and is made again, and this attempt cost nothing."""
+
+
 # --- written by the engine --------------------------------------------------------------------------
 
 

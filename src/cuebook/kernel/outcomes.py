@@ -70,6 +70,9 @@ class Reply(Outcome, frozen=True):
 REQUESTED = "changes_requested"
 """Failure code of an effect whose approver asked for changes first. Only effects that allow it can fail with it."""
 
+REJECTED_BY = "rejected_by"
+"""Key in the details of a failed model call: the provider that rejected our key, or lacks one. The call waits for another key."""
+
 REFUSED = "model_refused"
 """The failure of a call that the model, or its provider's filter, refused to answer."""
 

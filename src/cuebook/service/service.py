@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     from cuebook.service.dispatch.dispatcher import Dispatcher
     from cuebook.service.host_steps import HostSteps
     from cuebook.service.job_runner import Handler, JobRunner
+    from cuebook.service.key_waits import KeyWaits
     from cuebook.service.node_connections import NodeConnections
     from cuebook.service.nodes import Nodes
     from cuebook.service.notifications.channels import Channel
@@ -292,6 +293,13 @@ class Service(Queries):
         """Ends a pause. Somebody else may have ended it, or its run, in the meantime."""
         with suppress(AlreadyAnswered, WaitClosed, WaitExpired):
             await self._complete(wait, {}, who)
+
+    @cached_property
+    def key_waits(self) -> KeyWaits:
+        """The runs that wait because a provider rejected their key."""
+        from cuebook.service.key_waits import KeyWaits
+
+        return KeyWaits(self._store, self._go_on)
 
     def node_connections(self, hub: Hub) -> NodeConnections:
         """Lets nodes connect to this process, and continues the runs that wait for them."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def background(wiring: Wiring, service: Service) -> AsyncIterator[None]:
-    """Removes old runs, as `[retention]` says, and does the jobs that are due."""
+    """Removes old runs, as `[retention]` says, does the jobs that are due, and continues runs whose key was changed."""
     from cuebook.wiring.triggers import administration_of, clock_watched, events_watched
 
     triggers = administration_of(wiring, service)
@@ -25,6 +25,7 @@ async def background(wiring: Wiring, service: Service) -> AsyncIterator[None]:
         await stack.enter_async_context(_retention(wiring, service))
         await stack.enter_async_context(clock_watched(service, triggers.schedules))
         await stack.enter_async_context(events_watched(service, triggers))
+        await stack.enter_async_context(service.key_waits.watched(wiring.providers.may_try))
         await stack.enter_async_context(_jobs(service, dict.fromkeys(NAMED_TRIGGERS, triggers.handle)))
         if service.notifies:  # apart from the others, because receivers may be slow
             await stack.enter_async_context(_jobs(service, wiring.notifier(service).handlers))

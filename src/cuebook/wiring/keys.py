@@ -65,6 +65,10 @@ class Keys:
         self._kept.pop(name, None)
         return True
 
+    def renew(self, name: str) -> None:
+        """Has a key in the keyring read again: another process may have changed it."""
+        self._kept.pop(name, None)
+
     def _in_keyring(self, name: str) -> str | None:
         if name not in self._kept:
             try:

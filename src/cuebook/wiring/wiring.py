@@ -84,6 +84,8 @@ class Wiring:
             reply_limit=limit,
             own=own,
             agents=lambda name: self.factory.catalogue.check(name),
+            source=self.keys.source,
+            renew=self.keys.renew,
         )
 
     @cached_property

@@ -161,3 +161,22 @@ def test_a_bare_name_that_means_nothing_or_too_much_is_refused(
     with pytest.raises(BadInput) as caught:
         keyed(*providers).full_name(name)
     assert all(words in f"{caught.value.message} {caught.value.fix}" for words in said), caught.value
+
+
+def test_a_rejected_key_is_not_tried_again_until_it_changes() -> None:
+    keys = {"OWN_KEY": "old"}
+    providers = Providers(keys.get, {"own": ProviderConfig(base_url="http://127.0.0.1:1", key="OWN_KEY")})
+    assert providers.may_try("own")
+    providers.resolve("own/x")
+    assert "cuebook keys set own" in providers.rejected("own")
+    assert not providers.may_try("own")
+    keys["OWN_KEY"] = "new"
+    assert providers.may_try("own")
+    providers.resolve("own/x")
+    providers.rejected("own")
+    providers.accepted("own")
+    assert providers.may_try("own")
+    del keys["OWN_KEY"]
+    providers.rejected("own", sent=False)
+    assert not providers.may_try("own")
+    assert (providers.rejected("local"), providers.may_try("local")) == ("", False)

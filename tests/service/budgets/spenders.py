@@ -60,7 +60,7 @@ class Clock:
         return self.now
 
 
-def asking(inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
+def talking(inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
     """Asks a model several times."""
 
     def start(state: Any) -> Program[Any]:
@@ -71,7 +71,7 @@ def asking(inputs: dict[str, Any]) -> Callable[[Any], Program[Any]]:
     return start
 
 
-PROGRAMS["asking"] = asking
+PROGRAMS["talking"] = talking
 
 
 class Noting(Service):
@@ -88,10 +88,17 @@ def spender(store: Store, folder: Path, model: Performer, clock: Clock | None = 
     made = Noting(store, performers, programs=program_of, listen_every=0.02, time_zone=zone, clock=clock or time.time)
     made._engine.children = child_of
     made.told = []
+    close = store.close
+
+    async def close_both() -> None:
+        await made._engine.close()
+        await close()
+
+    store.close = close_both  # type: ignore[method-assign]
     return made
 
 
-async def spend(service: Service, run: str, owner: str = "ann", name: str = "asking", **inputs: Any) -> str:
+async def spend(service: Service, run: str, owner: str = "ann", name: str = "talking", **inputs: Any) -> str:
     """Starts a run and drives it; returns its status."""
     row = new_row(name, run)
     row.owner = owner

@@ -94,13 +94,13 @@ async def test_a_larger_budget_continues_the_runs_that_waited_for_it(store: Stor
 
 async def test_removing_a_budget_continues_its_runs(store: Store, tmp_path: Path) -> None:
     service = spender(store, tmp_path, Priced(), Clock())
-    await service.budgets.set("playbook:asking", {"day_tokens": 120}, ADMIN)
+    await service.budgets.set("playbook:talking", {"day_tokens": 120}, ADMIN)
     assert await spend(service, "run", n=2) == PAUSED
     assert "50 of 120 tokens on 2026-03-10. The next call may use up to 100 tokens." in (await pause(store)).prompt
-    assert await service.budgets.remove("playbook:asking", ADMIN) == ["run"]
+    assert await service.budgets.remove("playbook:talking", ADMIN) == ["run"]
     assert await drive(service, "run") == "completed"
-    with pytest.raises(NotFound, match="no budget 'playbook:asking'"):
-        await service.budgets.remove("playbook:asking", ADMIN)
+    with pytest.raises(NotFound, match="no budget 'playbook:talking'"):
+        await service.budgets.remove("playbook:talking", ADMIN)
 
 
 async def test_an_approver_lets_one_run_go_on_and_its_use_still_counts(store: Store, tmp_path: Path) -> None:
@@ -156,8 +156,6 @@ async def test_runs_at_once_in_several_processes_never_use_more(
     assert abs(used.held) < 1e-9
     assert sum(len(model.calls) for model in models) == used.calls
     assert PAUSED in statuses
-    for service in services:
-        await service._engine.close()
     for one in stores[1:]:
         await one.close()
 
@@ -260,14 +258,14 @@ async def test_a_paused_run_is_cancelled_or_deleted_like_any_other(store: Store,
 async def test_before_a_run_its_person_hears_that_a_budget_is_spent(store: Store, tmp_path: Path) -> None:
     ann = Principal("ann", roles=frozenset({"runner"}))
     service = spender(store, tmp_path, Priced(), Clock())
-    await service.budgets.set("playbook:asking", {"month": 1.0}, ADMIN)
-    assert await service.budgets.warnings("asking", ann) == []
+    await service.budgets.set("playbook:talking", {"month": 1.0}, ADMIN)
+    assert await service.budgets.warnings("talking", ann) == []
     await spend(service, "run", settings={})
-    await service.budgets.set("playbook:asking", {"month": 2.0}, ADMIN)
+    await service.budgets.set("playbook:talking", {"month": 2.0}, ADMIN)
     await drive(service, "run")
-    await service.budgets.set("playbook:asking", {"month": 1.0}, ADMIN)
-    assert await service.budgets.warnings("asking", ann) == [
-        "The budget 'playbook:asking' is spent: The playbook asking used $1.0000 of $1.0000 in 2026-03."
+    await service.budgets.set("playbook:talking", {"month": 1.0}, ADMIN)
+    assert await service.budgets.warnings("talking", ann) == [
+        "The budget 'playbook:talking' is spent: The playbook talking used $1.0000 of $1.0000 in 2026-03."
         " Model calls that cost money wait until 2026-04-01 00:00 UTC."
     ]
     assert await service.budgets.warnings("other", ann) == []
@@ -275,10 +273,10 @@ async def test_before_a_run_its_person_hears_that_a_budget_is_spent(store: Store
 
 async def test_people_see_their_own_budgets_and_only_admins_set_them(store: Store, tmp_path: Path) -> None:
     service, ann = spender(store, tmp_path, Priced(), Clock()), Principal("ann", roles=frozenset({"runner"}))
-    for name in ("all", "person:*", "person:bob", "playbook:asking"):
+    for name in ("all", "person:*", "person:bob", "playbook:talking"):
         await service.budgets.set(name, {"month": 5.0}, ADMIN)
     assert [one.budget.name for one in await service.budgets.listed(ADMIN)] == [
-        "all", "person:*", "person:bob", "playbook:asking"
+        "all", "person:*", "person:bob", "playbook:talking"
     ]  # fmt: skip
     assert [one.budget.name for one in await service.budgets.listed(ann)] == ["person:*"]
     with pytest.raises(NotAllowed, match="requires the role admin"):

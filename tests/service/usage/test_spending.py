@@ -35,10 +35,10 @@ async def test_each_call_counts_for_its_day_person_playbook_and_model(store: Sto
     assert await spend(service, "a", n=3) == "completed"
     assert await spend(service, "b", owner="bob") == "completed"
     assert await used(store) == [
-        ("2026-03-10", "ann", "asking", "", "1+0", "0?0"),
-        ("2026-03-10", "ann", "asking", "lab/one", "0+3", "3?0"),
-        ("2026-03-10", "bob", "asking", "", "1+0", "0?0"),
-        ("2026-03-10", "bob", "asking", "lab/one", "0+1", "1?0"),
+        ("2026-03-10", "ann", "talking", "", "1+0", "0?0"),
+        ("2026-03-10", "ann", "talking", "lab/one", "0+3", "3?0"),
+        ("2026-03-10", "bob", "talking", "", "1+0", "0?0"),
+        ("2026-03-10", "bob", "talking", "lab/one", "0+1", "1?0"),
     ]
     found = await total(store)
     assert (found.input, found.output, found.cached, found.reasoning) == (40, 160, 16, 80)
@@ -155,6 +155,8 @@ async def test_a_driver_that_was_replaced_adds_nothing(shared_store: SharedStore
     service, other = spender(store, tmp_path, model), spender(second, tmp_path, Priced())
 
     async def lose_it() -> None:
+        while not any(row.model for row in await store.spending()):  # until the record of the call is durable
+            await asyncio.sleep(0)
         await store.retire(service._engine.driver)
         model.before = None
         await other._engine.drive("run")

@@ -52,6 +52,7 @@ from cuebook.kernel.events import (
 )
 from cuebook.kernel.journal import Key, Place, plain
 from cuebook.kernel.outcomes import (
+    REJECTED_BY,
     REQUESTED,
     SAID,
     SUPERSEDED,
@@ -221,22 +222,49 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
         return await driver.record(key, effect.fingerprint, admitted)
     if driver.settings.asked(effect.model) == HOST or (key, FOR_HOST) in driver.recorded.opened:
         return await _ask_host(driver, line, key, effect, admitted)
-    paid: Paid | None = None
-    limited = (key, "allowance:1") in driver.recorded.opened or await driver.engine.allowance(driver.outermost.row)
-    if limited or driver.budget != NO_BUDGET:
-        from cuebook.kernel.engine.allowance import paid_for
+    if (key, "key:1") in driver.recorded.opened:
+        from cuebook.kernel.engine import rejected_keys
 
-        paid = await paid_for(driver, line, key, effect, count(1))
-        if paid is None:
+        if not await rejected_keys.changed(driver, line, key):
             return await driver.record(key, effect.fingerprint, CANCELLED)
+    while True:
+        paid = await _paid(driver, line, key, effect)
+        if paid is CANCELLED:
+            return await driver.record(key, effect.fingerprint, CANCELLED)
+        assert not isinstance(paid, Failed)
+        attempt, outcome = await _asked(driver, line, key, effect, admitted, paid)
+        if not isinstance(outcome, Failed) or REJECTED_BY not in outcome.details:
+            break
+        from cuebook.kernel.engine import rejected_keys
+
+        unspent = paid.settlement(outcome) if paid is not None else ()
+        if not await rejected_keys.rejected(driver, line, key, attempt, outcome, unspent):
+            return await driver.record(key, effect.fingerprint, CANCELLED)
+    if paid is None or paid.hold is None:
+        return await driver.record(key, effect.fingerprint, outcome, attempt)
+    return await recorded_with(driver, key, effect, outcome, attempt, paid)
+
+
+async def _paid(driver: Driver, line: Line, key: Key, effect: AskModel) -> Paid | Failed | None:
+    """Permission for a model call, where something limits what may be used."""
+    limited = (key, "allowance:1") in driver.recorded.opened or await driver.engine.allowance(driver.outermost.row)
+    if not limited and driver.budget == NO_BUDGET:
+        return None
+    from cuebook.kernel.engine.allowance import paid_for
+
+    return await paid_for(driver, line, key, effect, count(1)) or CANCELLED
+
+
+async def _asked(
+    driver: Driver, line: Line, key: Key, effect: AskModel, admitted: Admitted, paid: Paid | None
+) -> tuple[int, AnyOutcome]:
+    """Asks the model once. Returns the number of the attempt and its outcome."""
     attempt = driver.recorded.asked.get(key, 0) + 1
     try:
         effect.prompt.encode()
         since, added = driver.writer.keep_context(effect.context)
     except UnicodeError as error:
-        unfit = Failed("not_storable", f"The prompt is not valid text: {error}.")
-        spent = paid.settlement(unfit) if paid is not None else ()
-        return await driver.record(key, effect.fingerprint, unfit, spent=spent)
+        return 0, Failed("not_storable", f"The prompt is not valid text: {error}.")
     model = driver.settings.asked(effect.model)
     free = driver.engine.is_free(effect, driver.settings)
     event = ModelAsked(
@@ -256,9 +284,7 @@ async def _ask_model(driver: Driver, line: Line, key: Key, effect: AskModel) -> 
         outcome = stream.close(outcome)
     elif isinstance(outcome, Failed) and stream.said:  # users have read it, and it cost money
         outcome = msgspec.structs.replace(outcome, details={**outcome.details, SAID: stream.said})
-    if paid is None or paid.hold is None:
-        return await driver.record(key, effect.fingerprint, outcome, attempt)
-    return await recorded_with(driver, key, effect, outcome, attempt, paid)
+    return attempt, outcome
 
 
 async def recorded_with(

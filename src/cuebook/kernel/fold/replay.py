@@ -23,6 +23,7 @@ from cuebook.kernel.events import (
     Forked,
     ModelAsked,
     Moved,
+    Noted,
     Performed,
     Performing,
     PinnedPlaybook,
@@ -213,6 +214,8 @@ class Recorded:
             case ModelAsked() if own:
                 self.asked[key] = place.attempt
                 self._begin(key, event.fingerprint)
+            case Noted(name="key_rejected") if own and place.index >= 0:
+                self.asked[key] = place.attempt - 1  # it does not count as an attempt that was lost
             case WaitOpened() if own:
                 self.opened[key, event.purpose] = event
                 if event.kind == "secret" and key == Place().key:  # belongs to the run, not to an effect of its program

@@ -12,6 +12,7 @@ import msgspec
 from cuebook.kernel.capabilities import workspace_of
 from cuebook.kernel.effects import CallTool
 from cuebook.kernel.events import (
+    KEY_REJECTED,
     STATUS_OF_WAIT,
     AnyEvent,
     BranchFinished,
@@ -19,6 +20,7 @@ from cuebook.kernel.events import (
     Forked,
     ModelAsked,
     Moved,
+    Noted,
     Performed,
     Performing,
     Planned,
@@ -338,6 +340,10 @@ class RunState:
         if self.open:
             self._set_step(entry, "running")
 
+    def _noted(self, entry: Entry, event: Noted) -> None:
+        if event.name == KEY_REJECTED:
+            self._count(entry, None)
+
     def _count(self, entry: Entry, usage: Usage | None, model: str = "") -> None:
         """Replaces the unknown cost of a model call with the cost in its outcome; a rejected call costs nothing."""
         if entry.place not in self._calls:
@@ -508,6 +514,7 @@ _FOLDS: dict[type[AnyEvent], Callable[[RunState, Entry, Any], None]] = {
     Driven: RunState._driven,
     Moved: RunState._moved,
     ModelAsked: RunState._asked,
+    Noted: RunState._noted,
     Performing: RunState._performing,
     WaitOpened: RunState._wait_opened,
     WaitClosed: RunState._wait_closed,

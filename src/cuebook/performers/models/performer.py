@@ -20,7 +20,7 @@ from cuebook.kernel.context import INLINE_LIMIT, Text
 from cuebook.kernel.effects import AskModel
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.model_names import chain
-from cuebook.kernel.outcomes import REFUSED, Failed, Reply, Usage
+from cuebook.kernel.outcomes import REFUSED, REJECTED_BY, Failed, Reply, Usage
 from cuebook.kernel.ports import Action, Call, Description, Estimate
 from cuebook.kernel.run import Settings
 from cuebook.performers.models.model import (
@@ -41,7 +41,7 @@ from cuebook.performers.models.model import (
     unconstrained,
 )
 from cuebook.performers.models.prices import Facts, Prices
-from cuebook.performers.models.providers import Providers, Resolved
+from cuebook.performers.models.providers import MissingKey, Providers, Resolved
 from cuebook.performers.models.queue import Queued
 from cuebook.performers.models.retries import DEFAULT_RETRIES, Retries
 
@@ -78,6 +78,10 @@ _CODES: dict[ErrorKind, str] = {
     "tools_unsupported": "tools_unsupported",
     "not_installed": "model_not_installed",
 }
+
+
+_REJECTS_KEY: frozenset[ErrorKind] = frozenset({"auth", "permission"})
+"""The errors that another key can end."""
 
 
 class _TooLong(Exception):
@@ -163,6 +167,8 @@ class ModelPerformer:
     async def perform(self, effect: AskModel, call: Call) -> Reply | Failed:
         try:
             found = self._found(effect, call.settings)
+        except MissingKey as error:
+            return self._waiting_for_key(Failed.of(error), error.provider, sent=False)
         except BadInput as error:
             return Failed.of(error)
         try:
@@ -255,6 +261,7 @@ class ModelPerformer:
             await self._sleep(wait)
             waited += wait
             retry += 1
+        self._providers.accepted(resolved.provider)
         outcome = await self._outcome(
             request, resolved, facts, call, heard, self._clock() - began - queued.seconds, retry
         )
@@ -384,7 +391,15 @@ class ModelPerformer:
         details: dict[str, object] = {"kind": error.kind, "model": resolved.name, "retries": retries}
         if error.status is not None:
             details["status"] = error.status
-        return Failed(_CODES[error.kind], words, masked(error.fix), error.retryable, details)
+        failed = Failed(_CODES[error.kind], words, masked(error.fix), error.retryable, details)
+        return self._waiting_for_key(failed, resolved.provider) if error.kind in _REJECTS_KEY else failed
+
+    def _waiting_for_key(self, failed: Failed, provider: str, *, sent: bool = True) -> Failed:
+        """The failure of a call that can be made with another key; unchanged if its provider has no key."""
+        fix = self._providers.rejected(provider, sent=sent)
+        if not fix:
+            return failed
+        return msgspec.structs.replace(failed, fix=fix, details={**failed.details, REJECTED_BY: provider})
 
 
 def _request(effect: AskModel, settings: Settings, resolved: Resolved, max_tokens: int) -> Request:

@@ -48,6 +48,10 @@ class MissingKey(BadInput):
 
     code = "missing_key"
 
+    def __init__(self, message: str, *, fix: str = "", provider: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.provider = provider
+
 
 class MissingPackage(BadInput):
     """A model needs a Python package that is not installed."""
@@ -166,14 +170,21 @@ class Providers:
         reply_limit: int = REPLY_LIMIT,
         own: str = "",
         agents: Callable[[str], None] | None = None,
+        source: Callable[[str], str | None] = lambda name: None,
+        renew: Callable[[str], None] | None = None,
     ) -> None:
         """`shared` lists the providers that come from a project: only the user may choose one of their models. `own` is the
         configured model, for runs without their own. `agents` raises `BadInput` for a coding agent that cannot be used;
-        without it there are none.
+        without it there are none. `source` says where a key comes from, and `renew` has it read again.
         """
         self._own = own
         self._agents = agents
         self._keys = keys
+        self._source = source
+        self._renew = renew
+        self._sent: dict[str, str] = {}
+        self._rejected: dict[str, str] = {}
+        """The keys that providers rejected, by provider; empty for a key that was missing."""
         self._shared = frozenset(shared)
         self._configs = {**BUILT_IN, **(custom or {})}
         self._models = dict(models or {})
@@ -297,6 +308,38 @@ class Providers:
         config = self._configs.get(provider)
         return config is not None and config.key is not None
 
+    # --- keys that change while runs are active ---
+
+    def rejected(self, provider: str, *, sent: bool = True) -> str:
+        """Remembers that a provider rejected the key that was sent, or that there is none to send. Returns what to do, for
+        people; empty if the provider has no key.
+        """
+        config = self._configs.get(provider)
+        if config is None or config.key is None or provider in self._models:
+            return ""
+        self._rejected[provider] = self._sent.get(provider, "") if sent else self._keys(config.key) or ""
+        onward = "the run then continues by itself"
+        if self._source(config.key) == "environment":
+            return (
+                f"The key is {config.key} in the environment: change it there, and restart the server or the worker;"
+                f" {onward}."
+            )
+        return f"Set the key again with `cuebook keys set {provider}`, or as {config.key} in the environment; {onward}."
+
+    def accepted(self, provider: str) -> None:
+        """Forgets that a key was rejected: it is valid after all."""
+        self._rejected.pop(provider, None)
+
+    def may_try(self, provider: str) -> bool:
+        """Whether a provider has a key here which it has not rejected."""
+        config = self._configs.get(provider)
+        if config is None or config.key is None:
+            return False
+        if self._renew is not None:
+            self._renew(config.key)
+        key = self._keys(config.key)
+        return bool(key) and key != self._rejected.get(provider)
+
     def check(self, name: str, own: str = "") -> None:
         """Raises `BadInput` if a run with this model could not begin."""
         names = chain(name)
@@ -368,7 +411,7 @@ class Providers:
         )
 
     def _build(self, provider: str, config: ProviderConfig) -> Model:
-        key = self._key(provider, config)
+        key = self._sent[provider] = self._key(provider, config)
         if config.protocol == "anthropic":
             from cuebook.performers.models.protocols.anthropic import AnthropicMessages
 
@@ -401,12 +444,14 @@ class Providers:
             raise MissingKey(
                 f"The provider {provider} needs a key, and {config.key} is not set.",
                 fix=f"Set {config.key}, or use the embedded model with `--model local`.",
+                provider=provider,
             )
         # A key with a line break or an odd character would fail deep inside the HTTP library, whose error quotes it.
         if not key.isascii() or not key.isprintable() or " " in key:
             raise MissingKey(
                 f"The value of {config.key} is not a key: it contains whitespace or other invalid characters.",
                 fix=f"Copy the key again and set {config.key}.",
+                provider=provider,
             )
         return key
 

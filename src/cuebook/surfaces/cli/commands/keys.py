@@ -7,6 +7,7 @@ import sys
 import click
 
 from cuebook.service.service import Service
+from cuebook.surfaces import display
 from cuebook.surfaces.cli import options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import views
@@ -23,7 +24,11 @@ def keys_command() -> None:
 
 @command("set", [PROVIDER])
 def _set(given: Given) -> int:
-    """Store the key for PROVIDER, typed without echo or read from stdin."""
+    """Store the key for PROVIDER, typed without echo or read from stdin.
+
+    A run whose provider rejects its key does not fail, but waits, and continues when the key was set again. A key in the
+    environment comes first; after changing it there, restart the server or the worker.
+    """
     wiring = session.wiring_of({})
     name = wiring.key_name(given["provider"])
     if not backend()[1]:
@@ -38,6 +43,12 @@ def _set(given: Given) -> int:
         wiring.keys.set(name, checked)
         await service.record_act("key.set", given["provider"], details={"name": name})
         say(f"Stored the key for {given['provider']} in the keyring as {name}.")
+        runs = await service.key_waits.continue_with(given["provider"])
+        if runs:
+            how = display.command_line(f"resume {runs[0]}")
+            say(
+                f"Runs that waited for it can continue: {', '.join(runs)}. Without a server or a worker, `{how}` does that."
+            )
         return 0
 
     return session.with_service(given, act, wiring=wiring)

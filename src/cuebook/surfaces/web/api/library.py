@@ -144,6 +144,7 @@ async def set_key(request: Request, site: Site, who: Principal) -> Response:
     name = site.wiring.key_name(request.path_params["provider"])
     await asyncio.to_thread(site.wiring.keys.set, name, checked_key(asked.key))
     await site.service.record_act("key.set", request.path_params["provider"], who, {"name": name})
+    await site.service.key_waits.continue_with(request.path_params["provider"], who.name)
     return Response(status_code=204)
 
 
