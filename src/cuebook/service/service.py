@@ -548,6 +548,8 @@ class Service(Queries):
             except RunExists:  # someone else was faster
                 await self._check_not_superseded(parent, who)
                 raise
+            for ended in (parent.id, *found.children):
+                await self.sensitive.ended(await self._store.run(ended))
         await self._dispatch(row)
         return row
 

@@ -24,7 +24,7 @@ from cuebook.service.readiness import Readiness
 from cuebook.service.service import Principal, Service
 from cuebook.surfaces.mcp.http import Mounted
 from cuebook.surfaces.web import problems
-from cuebook.surfaces.web.api import files, hooks, nodes, notifications, runs, schedules, triggers, users
+from cuebook.surfaces.web.api import evidence, files, hooks, nodes, notifications, runs, schedules, triggers, users
 from cuebook.surfaces.web.api import library as catalog
 from cuebook.surfaces.web.auth import oidc
 from cuebook.surfaces.web.auth.access_log import AccessLog, sign_in_refused
@@ -90,6 +90,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/api/runs/{id}/artifact", "GET", runs.artifact, "viewer", "json"),
     Endpoint("/api/runs/{id}/pages/{record}/picture", "GET", runs.page_picture, "viewer", "json"),
     Endpoint("/api/runs/{id}/pages/{record}/elements", "GET", runs.page_elements, "viewer", "json"),
+    Endpoint("/api/runs/{id}/evidence", "GET", evidence.run, "viewer", "json"),
     Endpoint("/api/runs/{id}/files", "GET", files.files, "viewer", "json"),
     Endpoint("/api/runs/{id}/files/{digest}", "GET", files.file, "viewer", "json"),
     Endpoint("/api/runs/{id}/diff/{other}", "GET", runs.diff, "viewer", "json"),
@@ -124,6 +125,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/api/users/{name}/token", "POST", users.token, "admin", "json"),
     Endpoint("/api/users/{name}/link", "POST", users.link, "admin", "json"),
     Endpoint("/api/acts", "GET", users.acts, "admin", "json"),
+    Endpoint("/api/acts/export", "GET", evidence.everything, "admin", "json"),
+    Endpoint("/api/evidence/key", "GET", evidence.key, "viewer", "json"),
     Endpoint("/api/notifications/preferences", "GET", notifications.preferences, "viewer", "json"),
     Endpoint("/api/notifications/preferences", "PUT", notifications.set_preferences, "viewer", "json"),
     Endpoint("/api/notifications/status", "GET", notifications.status, "viewer", "json"),

@@ -118,6 +118,7 @@ def test_an_edited_text_continues_with_the_value(cli: CommandLine, server: Model
     assert cli.call("answer", run, "yes").code == 0
     assert f"Say goodbye to {EMAIL}." in server.prompts[-1]
     assert not shows(cli.call("show", run, "--json"))
+    assert b"hara@" not in stored(cli)  # neither for this run, nor for the one that it continued
 
 
 def test_erase_finds_a_run_by_a_value_that_was_purged(cli: CommandLine, waiting: str) -> None:

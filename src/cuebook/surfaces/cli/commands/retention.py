@@ -16,7 +16,7 @@ from cuebook.service.retention import Blocked, Criteria, Outcome
 from cuebook.service.service import Service
 from cuebook.surfaces import display
 from cuebook.surfaces.cli import completion, options, session
-from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.options import Given, command, configuration
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.output import complain, say
 
@@ -103,6 +103,8 @@ def prune_command(given: Given) -> int:
         who = await session.acting(service, given)
         more = {"contents": given["contents"], "dry_run": given["dry_run"], "reason": _words(given)}
         more["force"] = given["force"]
+        if not given["dry_run"]:
+            await service.sensitive.sweep(configuration(given).get("retention.sensitive"))
         return _report(given, await service.retention.prune(criteria, who, **more))
 
     return session.look(given, act)
