@@ -20,6 +20,8 @@ from joserfc.jwk import ECKey, RSAKey
 from tests.support.web_service import Received, WebService, web_service
 
 CLIENT, SECRET = "cuebook", "the-secret-of-the-client"
+ASSISTANT = "assistant"
+"""A public client, which gets access tokens for the resource that it names."""
 
 Bend = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -91,15 +93,16 @@ class OidcProvider:
             "end_session_endpoint": f"{at}/logout",
             "token_endpoint_auth_methods_supported": ["client_secret_basic"],
             "code_challenge_methods_supported": ["S256"],
+            "response_types_supported": ["code"],
         }
         return {**found, **({"userinfo_endpoint": f"{at}/userinfo"} if self.user_info is not None else {})}
 
     def _authorize(self, asked: dict[str, str]) -> str:
         """Where the browser is sent back to."""
-        assert (asked["response_type"], asked["client_id"]) == ("code", CLIENT)
+        assert (asked["response_type"], asked["client_id"] in (CLIENT, ASSISTANT)) == ("code", True)
         assert (asked["code_challenge_method"], "openid" in asked["scope"].split()) == ("S256", True)
         assert len(asked["state"]) > 20
-        assert len(asked["nonce"]) > 20
+        assert asked["client_id"] == ASSISTANT or len(asked["nonce"]) > 20
         back = {"state": asked["state"], "iss": self.address}
         if asked.get("prompt") == "none" and not self.signed_in:
             back["error"] = "login_required"
@@ -112,7 +115,8 @@ class OidcProvider:
     def _token(self, asked: Received) -> tuple[int, Any]:
         form = {name: one[0] for name, one in parse_qs(asked.body.decode()).items()}
         given = b64decode(asked.headers.get("authorization", "").removeprefix("Basic ")).decode()
-        if given != f"{CLIENT}:{SECRET}":
+        public = form.get("client_id") == ASSISTANT and not given
+        if not public and given != f"{CLIENT}:{SECRET}":
             return self._refuse(401, "invalid_client")
         begun = self._codes.pop(form.get("code", ""), None)  # it is used up, whatever follows
         if begun is None:
@@ -120,6 +124,9 @@ class OidcProvider:
         challenge = urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).decode().rstrip("=")
         if begun["code_challenge"] != challenge or begun["redirect_uri"] != form["redirect_uri"]:
             return self._refuse(400, "invalid_grant")
+        if public:
+            token = self.access_token(form["resource"], scope=begun["scope"])
+            return 200, {"access_token": token, "token_type": "Bearer", "expires_in": 300, "scope": begun["scope"]}
         now = int(time.time())
         claims = {"iss": self.address, "aud": CLIENT, "exp": now + 300, "iat": now, "nonce": begun["nonce"]}
         token = self.sign(self.bend({**claims, **self.person}))

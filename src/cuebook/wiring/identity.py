@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cuebook.config import Config
 from cuebook.formats.words import with_extra
 from cuebook.gate.roles import ROLES
-from cuebook.kernel.errors import BadInput
+from cuebook.kernel.errors import BadInput, CuebookError
 
 if TYPE_CHECKING:
     from cuebook.gate.identity import IdentitySettings
@@ -54,6 +54,26 @@ def identity_settings(config: Config) -> IdentitySettings | None:
         audience=config.get("oidc.audience") or "",
         mcp_scopes=config.get("oidc.mcp_scopes"),
     )
+
+
+async def provider_problem(config: Config, reveal: Callable[[str], str]) -> str:
+    """Why nobody could sign in with the configured provider; empty if it answers as it should."""
+    try:
+        settings = identity_settings(config)
+        if settings is None:
+            return ""
+        from cuebook.gate.identity import Provider
+
+        if settings.secret:
+            reveal(settings.secret)
+        provider = Provider(settings, reveal)
+        try:
+            await provider.keys()
+        finally:
+            await provider.close()
+    except CuebookError as error:
+        return str(error)
+    return ""
 
 
 def identities_of(

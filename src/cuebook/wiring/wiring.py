@@ -260,6 +260,12 @@ class Wiring:
 
         return identities_of(self.config, service, self.factory.vault.resolve, sign_ins)
 
+    async def provider_problem(self) -> str:
+        """Why nobody could sign in with the configured identity provider; empty if it answers as it should."""
+        from cuebook.wiring.identity import provider_problem
+
+        return await provider_problem(self.config, self.factory.vault.resolve)
+
     @cached_property
     def dispatcher(self) -> TemporalDispatcher | None:
         """The configured dispatcher, which connects on demand; None if each process drives its own runs."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import pytest
@@ -15,7 +16,7 @@ from joserfc.jwk import OctKey, RSAKey
 from cuebook.gate.identity import provider as provider_module
 from cuebook.performers.models.scripted import ScriptedModel
 from cuebook.service import admin
-from tests.support.oidc_provider import CLIENT, OidcProvider, oidc_provider, unsigned
+from tests.support.oidc_provider import ASSISTANT, CLIENT, OidcProvider, oidc_provider, unsigned
 from tests.surfaces.mcp.clients import over_http
 from tests.surfaces.mcp.test_http import ACCEPT, HELLO
 from tests.surfaces.web.served_app import ServedApp
@@ -86,6 +87,65 @@ async def test_an_assistant_works_with_an_access_token(web: ServedApp, provider:
     assert [(one.by, one.surface, one.details["way"]) for one in signed_in] == [("ann", "mcp", "access token")]
     _, token = await web.service.add_user("bob", ["viewer"])
     assert (await ask(web, token)).status_code == 200, "tokens of Cuebook go on"
+
+
+class Storage:
+    """What an assistant keeps: its registration at the provider, and its tokens."""
+
+    def __init__(self, client: Any) -> None:
+        self.client, self.tokens = client, None
+
+    async def get_tokens(self) -> Any:
+        return self.tokens
+
+    async def set_tokens(self, tokens: Any) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> Any:
+        return self.client
+
+    async def set_client_info(self, client_info: Any) -> None:
+        self.client = client_info
+
+
+async def test_the_official_client_finds_the_provider_and_signs_its_user_in(
+    web: ServedApp, provider: OidcProvider
+) -> None:
+    from mcp import Client
+    from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
+
+    provider.person["groups"] = ["engineers"]
+    came_back: dict[str, str] = {}
+
+    async def visit(url: str) -> None:
+        async with httpx2.AsyncClient(trust_env=False) as browser:
+            place = (await browser.get(url)).json()["location"]
+        came_back.update({name: one[0] for name, one in parse_qs(urlsplit(place).query).items()})
+
+    async def result() -> AuthorizationCodeResult:
+        return AuthorizationCodeResult(code=came_back["code"], state=came_back["state"], iss=came_back["iss"])
+
+    about: dict[str, Any] = {
+        "redirect_uris": ["http://127.0.0.1:9/callback"],
+        "token_endpoint_auth_method": "none",
+        "grant_types": ["authorization_code"],
+    }
+    known = OAuthClientInformationFull(client_id=ASSISTANT, issuer=provider.address, **about)
+    auth = OAuthClientProvider(
+        resource(web),
+        OAuthClientMetadata(client_name="Assistant", **about),
+        Storage(known),
+        redirect_handler=visit,
+        callback_handler=result,
+    )
+    async with (
+        httpx2.AsyncClient(auth=auth, timeout=30, trust_env=False) as http,
+        Client(streamable_http_client(resource(web), http_client=http)) as client,
+    ):
+        assert "execute_playbook" in [one.name for one in (await client.list_tools()).tools]
+    assert [one.name for one in await web.service.users()] == ["ann"]
 
 
 async def test_scopes_limit_what_it_may_do(web: ServedApp, provider: OidcProvider) -> None:

@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 
 from tests.support.command_line import CommandLine
+from tests.support.oidc_provider import oidc_provider
 
 
 def test_a_machine_that_is_ready(cli: CommandLine) -> None:
@@ -136,3 +137,15 @@ def test_coding_agents_are_listed_with_their_program_or_what_is_missing(cli: Com
     assert (by_name["opencode"]["program"], by_name["opencode"]["problem"]) == (str(program), "")
     assert "npm install -g @agentclientprotocol/codex-acp" in by_name["codex"]["problem"]
     assert f"agent     opencode: {program}" in cli.call("doctor").out
+
+
+def test_the_identity_provider_is_asked(cli: CommandLine) -> None:
+    with oidc_provider() as provider:
+        cli.environ |= {"CUEBOOK_OIDC_ISSUER": provider.address, "CUEBOOK_OIDC_CLIENT_ID": "cuebook"}
+        assert f"sign-in   {provider.address} (ready)" in cli.call("doctor").out
+        assert cli.call("doctor", "--json").object["sign_in"] == {"issuer": provider.address, "problem": ""}
+        provider.issuer = "https://evil.example"
+        assert "calls itself https://evil.example" in cli.call("doctor").out
+        provider.issuer = ""
+        cli.environ["CUEBOOK_OIDC_CLIENT_SECRET"] = "env:NOT_SET_HERE"
+        assert "NOT_SET_HERE" in cli.call("doctor").out

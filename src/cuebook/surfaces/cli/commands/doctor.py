@@ -49,6 +49,7 @@ def doctor_command(given: Given) -> int:
     if found["temporal"] and found["temporal"]["problem"]:
         found["ready"] = False
         missing.append(found["temporal"]["problem"])
+    found["sign_in"] = _sign_in(wiring, missing)
     found["sandbox"] = _sandbox(wiring, missing)
     found["browser"] = _browser(wiring)
     found["workspace"] = _workspace(wiring, missing)
@@ -135,6 +136,16 @@ def _temporal(wiring: Wiring) -> dict[str, Any] | None:
     except CuebookError as error:
         return {"address": address, "problem": str(error)}
     return {"address": address, "problem": ""}
+
+
+def _sign_in(wiring: Wiring, missing: list[str]) -> dict[str, Any] | None:
+    """The identity provider and why nobody could sign in with it; None if none is configured."""
+    issuer = wiring.config.get("oidc.issuer")
+    if issuer is None:
+        return None
+    problem = asyncio.run(wiring.provider_problem())
+    missing += [problem] if problem else []
+    return {"issuer": issuer, "problem": problem}
 
 
 def _sandbox(wiring: Wiring, missing: list[str]) -> dict[str, Any]:
@@ -288,6 +299,11 @@ def _in_words(found: dict[str, Any], missing: list[str]) -> str:
         *(
             [f"temporal  {temporal['address']} ({'cannot be used' if temporal['problem'] else 'ready'})"]
             if temporal
+            else []
+        ),
+        *(
+            [f"sign-in   {found['sign_in']['issuer']} ({'cannot be used' if found['sign_in']['problem'] else 'ready'})"]
+            if found["sign_in"]
             else []
         ),
         *(_file_line(file) for file in found["config_files"]),
