@@ -69,6 +69,55 @@ async def test_a_run_of_someone_else_is_nowhere(web: ServedApp) -> None:
             assert "There is no run" in str(found.content), tool
 
 
+async def test_no_filter_page_or_bulk_action_reaches_a_run_of_someone_else(web: ServedApp) -> None:
+    web.book("gated.yml", GATED)
+    await web.model(ScriptedModel([])).serve(port=0, **limited("owner"))
+    tokens = {name: (await web.service.add_user(name, ["runner"]))[1] for name in ("ann", "bob")}
+    runs: dict[str, list[str]] = {"ann": [], "bob": []}
+    for name in ("ann", "bob", "ann", "bob", "ann"):
+        begun = await web.guest.post("/api/runs", json={"playbook": "gated"}, headers=bearing(tokens[name]))
+        runs[name].append(begun.json()["run"])
+    for run in (*runs["ann"], *runs["bob"]):
+        await web.waiting(run)
+    theirs = set(runs["ann"])
+    for query in ("owner=ann", "search=Gated", "search=ann", "status=awaiting_approval", "name=gated.yml", "limit=1"):
+        shown, cursor = set(), ""
+        while True:
+            page = (await web.guest.get(f"/api/runs?{query}&cursor={cursor}", headers=bearing(tokens["bob"]))).json()
+            shown |= {one["run"] for one in page["runs"]}
+            cursor = page["next"] or ""
+            if not cursor:
+                break
+        assert not shown & theirs, query
+        if query in ("limit=1", "status=awaiting_approval"):
+            assert shown == set(runs["bob"]), query
+    body = {"act": "cancel", "where": {"status": ["awaiting_approval"]}}
+    done = await web.guest.post("/api/runs/bulk", json=body, headers=bearing(tokens["bob"]))
+    assert done.status_code == 200, done.text
+    for run in runs["bob"]:
+        await web.until(run, "cancelled")
+    assert {(await web.get(f"/api/runs/{run}"))["status"] for run in theirs} == {"awaiting_approval"}
+    assert not any(run in done.text for run in theirs)
+
+
+async def test_a_child_is_seen_with_its_parent_and_hidden_with_it(web: ServedApp) -> None:
+    web.book("kid.yml", "name: Kid\nsteps: [{id: ask, input: {text: Which?, by: [bob]}}]\n")
+    web.book("parent.yml", "name: Parent\nsteps: [{id: kid, playbook: kid.yml}]\n")
+    await web.model(ScriptedModel([])).serve(port=0, **limited("owner"))
+    tokens = {name: (await web.service.add_user(name, ["runner"]))[1] for name in ("ann", "bob", "eve")}
+    begun = await web.guest.post("/api/runs", json={"playbook": "parent"}, headers=bearing(tokens["ann"]))
+    assert begun.status_code == 201, begun.text
+    parent = begun.json()["run"]
+    await web.waiting(parent)
+    (child,) = await web.service.children(parent)
+    for name, status in (("ann", 200), ("bob", 200), ("eve", 404)):
+        for run in (parent, child.id):
+            answer = await web.guest.get(f"/api/runs/{run}", headers=bearing(tokens[name]))
+            assert answer.status_code == status, (name, run == parent)
+    listed = (await web.guest.get("/api/runs", headers=bearing(tokens["bob"]))).json()["runs"]
+    assert [one["run"] for one in listed] == [parent]
+
+
 async def test_a_person_named_in_an_approval_sees_its_run_and_decides(web: ServedApp) -> None:
     web.book("gated.yml", GATED.replace("approval: required", "approval: {text: Really?, by: [bob]}"))
     await web.model(ScriptedModel([])).serve(port=0, **limited("owner"))
