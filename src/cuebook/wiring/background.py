@@ -27,9 +27,13 @@ async def background(wiring: Wiring, service: Service) -> AsyncIterator[None]:
         await stack.enter_async_context(events_watched(service, triggers))
         await stack.enter_async_context(service.key_waits.watched(wiring.providers.may_try))
         await stack.enter_async_context(_jobs(service, dict.fromkeys(NAMED_TRIGGERS, triggers.handle)))
-        if service.notifies:  # apart from the others, because receivers may be slow
-            await stack.enter_async_context(_jobs(service, wiring.notifier(service).handlers))
+        await stack.enter_async_context(delivering(wiring, service))
         yield
+
+
+def delivering(wiring: Wiring, service: Service) -> AbstractAsyncContextManager[None]:
+    """Delivers messages until the end of the block, apart from other jobs, because receivers may be slow."""
+    return _jobs(service, wiring.notifier(service).handlers if service.notifies else {})
 
 
 @asynccontextmanager

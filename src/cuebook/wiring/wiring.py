@@ -354,6 +354,12 @@ class Wiring:
 
         return background(self, service)
 
+    def delivering(self, service: Service) -> AbstractAsyncContextManager[None]:
+        """Delivers messages until the end of the block."""
+        from cuebook.wiring.background import delivering
+
+        return delivering(self, service)
+
     def runtime(self, service: Service, stored: Stored | None = None, worker: Worker | None = None) -> Runtime:
         """The runtime contract for this service, with the user's stored playbooks or the given playbooks."""
         from cuebook.service.contract.runtime import Runtime

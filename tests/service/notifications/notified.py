@@ -42,6 +42,7 @@ class Kept:
         self.settings = ChannelSettings(name, "test", kind, **more)
         self.down = down
         self.final = False
+        self.unreachable = False
         self.after: float | None = None
         self.tries: list[float] = []
         self.got: list[Message] = []
@@ -50,7 +51,7 @@ class Kept:
     async def send(self, message: Message, now: float, to: Recipient | None) -> dict[str, Any]:
         self.tries.append(now)
         if self.down:
-            raise Undelivered("It is down.", after=self.after, final=self.final)
+            raise Undelivered("It is down.", after=self.after, final=self.final, down=self.unreachable)
         self.got.append(message)
         self.recipients.append(to)
         return {}

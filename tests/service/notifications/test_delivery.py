@@ -138,6 +138,24 @@ async def test_a_channel_that_is_down_delays_no_other(store: Store, tmp_path: Pa
     assert len(up.got) == 20
 
 
+async def test_a_receiver_that_cannot_be_reached_is_tried_by_one_message_at_a_time(
+    store: Store, tmp_path: Path
+) -> None:
+    channel = Kept(down=True)
+    channel.unreachable = True
+    notified = Notified(store, tmp_path, channel)
+    start = notified.now
+    for number in range(60):
+        await notified.say(key=str(number))
+    await notified.look()
+    assert len(channel.tries) <= 16  # those that were on the way when it was noticed
+    await notified.until_nothing_is_due(start + 600)
+    assert len(channel.tries) < 200
+    channel.down = False
+    await notified.until_nothing_is_due(start + 3600)
+    assert len(channel.got) == 60
+
+
 async def test_a_signature_covers_the_id_the_time_and_the_body(store: Store, tmp_path: Path) -> None:
     with web_service(lambda received: (200, {})) as receiver:
         notified = Notified(store, tmp_path, webhook(f"http://{receiver.place}/hook"))
@@ -283,8 +301,9 @@ async def test_the_test_of_a_channel_says_why_it_fails(store: Store, tmp_path: P
     notified = Notified(store, tmp_path, up, down)
     assert await notified.notifier.test("", Principal()) == {"up": "", "down": "It is down."}
     assert await notified.messages() == []
+    ana = await notified.user("ana", "viewer")
+    assert await notified.notifier.test("up", Principal(), "ana") == {"up": "This channel does not reach one person."}
     with pytest.raises(BadInput, match="no channel 'other'"):
         await notified.notifier.test("other", Principal())
-    ana = await notified.user("ana", "viewer")
     with pytest.raises(NotAllowed):
         await notified.notifier.test("up", ana)

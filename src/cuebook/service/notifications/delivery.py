@@ -30,6 +30,8 @@ KEPT = 24 * 3600.0
 """Seconds for which a message that was sent is kept: until then, it is not sent again."""
 KEPT_FAILED = 7 * 24 * 3600.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 900.0
+_LONGEST_REST = 60.0
+"""Seconds for which a channel that is down is left alone, at most."""
 _SPREAD = 0.2
 """The part of a pause that differs between messages, so that a receiver that is up again is not flooded."""
 _LONGEST_WISH = 3600.0
@@ -54,6 +56,8 @@ class Delivery:
         self.channels = channels
         self._people = people
         self.public_url = public_url
+        self._resting: dict[str, tuple[float, int]] = {}
+        """Until when each channel that is down is left alone, and how often it was down in a row."""
 
     async def handle(self, job: Job) -> Job | None:
         """Sends a message, if it is time to. Returns it as it is kept."""
@@ -67,6 +71,9 @@ class Delivery:
         preferences = (await self._people.all_preferences(job.tenant)).get(person) if person else None
         if person and preferences is None:
             return _kept(job, now, "moot")
+        until, _ = self._resting.get(str(said["channel"]), (now, 0))
+        if now < until <= now + _LONGEST_WISH:  # many messages would each wait for it, and others for them
+            return msgspec.structs.replace(job, due=until + _spread(job.name) * _FIRST_PAUSE)
         quiet = self._quiet_until(job, preferences, now)
         if quiet is not None:
             return msgspec.structs.replace(job, due=quiet, body={**said, "state": "held", "error": ""})
@@ -84,8 +91,17 @@ class Delivery:
             to = None if preferences is None else await self._recipient(job, channel, preferences)
             reference = await channel.send(message, now, to)
         except Undelivered as problem:
+            if problem.down:
+                self._rest(name, problem.after, now)
             return self._failed(job, problem, now)
+        self._resting.pop(name, None)
         return _kept(job, now, "sent", reference)
+
+    def _rest(self, channel: str, wish: float | None, now: float) -> None:
+        until, times = self._resting.get(channel, (now, 0))
+        if until <= now:  # otherwise another message has found that out at the same time
+            pause = min(_FIRST_PAUSE * 2.0**times, _LONGEST_REST)
+            self._resting[channel] = now + max(pause, min(wish or 0.0, _LONGEST_WISH)), min(times + 1, 20)
 
     def message(self, job: Job, run: RunRow | None, wait: WaitRow | None, *, texts: bool) -> Message:
         """The message, in which every secret that this process knows is masked as well."""
@@ -145,8 +161,13 @@ class Delivery:
 def _pause(name: str, attempts: int, wish: float | None) -> float:
     """Seconds until the next attempt."""
     pause = min(_FIRST_PAUSE * 2.0 ** min(attempts - 1, 20), _LONGEST_PAUSE)
-    pause *= 1 + _SPREAD * (crc32(f"{name} {attempts}".encode()) % 1000) / 1000
+    pause *= 1 + _SPREAD * _spread(f"{name} {attempts}")
     return max(pause, min(wish or 0.0, _LONGEST_WISH))
+
+
+def _spread(text: str) -> float:
+    """A number from 0 to 1 that differs between messages."""
+    return crc32(text.encode()) % 1000 / 1000
 
 
 def _kept(job: Job, now: float, state: str, reference: Mapping[str, Any] = {}) -> Job:

@@ -31,7 +31,7 @@ _EVENTS = {
     "failed": "failed",
     "ended": "ended",
     "budget": "passed a spending mark",
-    "schedule": "could not start as planned",
+    "schedule": "needs attention",
 }
 _NEXT = {
     "approval": "cuebook decide {} approve",
@@ -140,6 +140,8 @@ def _title(what: str, playbook: str, kind: str, run: RunRow | None) -> str:
         )
     if kind:
         return f"{playbook} {_WAITS[kind]}"
+    if what == "schedule":
+        return f"A trigger of {playbook} needs attention"
     if what == "ended" and run is not None and run.status in ("completed", "cancelled"):
         return f"{playbook} is {run.status}" if run.status == "completed" else f"{playbook} was {run.status}"
     return f"{playbook} {_EVENTS[what]}"

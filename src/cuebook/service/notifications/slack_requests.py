@@ -196,7 +196,8 @@ def _click(payload: str) -> Click | None:
             return None
         wait, _, digest = str(action["value"]).partition(".")
         place, user = said["container"], said["user"]
-        account = f"{said['team']['id']}.{user['id']}"
+        team = (said.get("team") or {}).get("id") or user["team_id"]  # an app of a whole organisation has no team
+        account = f"{team}.{user['id']}"
         made = Click(
             account,
             str(user.get("username") or user.get("name") or "")[:80],

@@ -8,6 +8,7 @@ import re
 import pytest
 from playwright.async_api import Page, expect
 
+from cuebook.gate.roles import Principal
 from cuebook.performers.models.model import ModelError, Request
 from cuebook.performers.models.scripted import Line, Says, ScriptedModel
 from cuebook.surfaces.web.app import ENDPOINTS
@@ -92,6 +93,26 @@ type: markdown
 """
 
 
+CHANNELS = f"""
+[notifications]
+send_to = ["down"]
+[notifications.channels.mail]
+kind = "email"
+host = "127.0.0.1"
+port = 1
+security = "none"
+sender = "cuebook@example.com"
+domains = ["{"a-domain-with-a-long-name." * 3}example.com"]
+[notifications.channels.down]
+kind = "command"
+command = ["{"no-such-program-" * 12}"]
+[notifications.channels.slack]
+kind = "slack"
+token = "env:SLACK"
+signing_secret = "env:SLACK"
+"""
+
+
 async def furnish(web: ServedApp) -> dict[str, str]:
     """Fills every page: runs that completed, failed and wait. Returns their addresses."""
 
@@ -107,6 +128,7 @@ async def furnish(web: ServedApp) -> dict[str, str]:
     web.book("fails.md", "# Fails\n\n## STEP 1: Fail\n\nFail.\n\n## STEP 2: Not\n\nDo it.\n")
     web.book("broken.yml", f"name: {LONG}\nsteps: {LONG}\n")
     web.book("a-note-whose-file-has-a-long-name.md", "# Note\n\n## STEP 1: Write\n\nWrite it.\n")
+    (web.config / "cuebook.toml").write_text(CHANNELS)
     await web.model(ScriptedModel(says)).serve()
     runs: dict[str, str] = {}
     for dialect, (name, _, fields) in PLAYBOOKS.items():
@@ -121,6 +143,9 @@ async def furnish(web: ServedApp) -> dict[str, str]:
     waits = {name: await web.waiting(runs[name]) for name in ("pipeline", "pauses", "asks", "talks")}
     await web.service.add_override("command", f"echo {LONG}", None)
     await web.service.nodes.add("laptop")
+    people = web.site.notifier.people
+    await people.link(await people.new_code("T0123.U0456", "slack", LONG, web.service.clock()), Principal())
+    await web.site.notifier.send_now(30)
     await web.service.add_user("a.person.with.a.long.name@a-department.of-a-company.example", ["runner", "approver"])
     await web.service.join("a.person.with.a.long.name@a-department.of-a-company.example", ["sales", "support"])
     await web.until(runs["fails"], "failed")

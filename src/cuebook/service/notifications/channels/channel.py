@@ -25,12 +25,15 @@ _ANSWER = 16_384
 class Undelivered(Exception):
     """A message was not delivered. The words contain no secret and nothing of the message."""
 
-    def __init__(self, why: str, *, after: float | None = None, final: bool = False) -> None:
-        """`after` is for how many seconds the receiver does not want to be asked again; `final` messages are given up."""
+    def __init__(self, why: str, *, after: float | None = None, final: bool = False, down: bool = False) -> None:
+        """`after` is for how many seconds the receiver does not want to be asked again; `final` messages are given up. `down`
+        says that other messages would not be delivered now either.
+        """
         super().__init__(why)
         self.why = why
         self.after = after
         self.final = final
+        self.down = down or after is not None
 
 
 class Recipient(msgspec.Struct, frozen=True):
@@ -65,6 +68,10 @@ class Answer(msgspec.Struct, frozen=True):
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+    @property
+    def is_down(self) -> bool:
+        return self.status == 429 or self.status >= 500
 
     @property
     def after(self) -> float | None:
@@ -102,9 +109,9 @@ async def post(url: str, body: bytes, headers: Mapping[str, str], *, shown: str)
         async with asyncio.timeout(PATIENCE):
             found = await exchange(outgoing, limit=_ANSWER, private=configured, resolve=look_up, progress=Progress())
     except TimeoutError:
-        raise Undelivered(f"{shown} did not answer within {PATIENCE:g} s.") from None
+        raise Undelivered(f"{shown} did not answer within {PATIENCE:g} s.", down=True) from None
     except Ended as ended:
-        raise Undelivered(_without(ended.failed.message, target, shown)) from None
+        raise Undelivered(_without(ended.failed.message, target, shown), down=True) from None
     except NoDescriptors:
         raise Undelivered("This process has no file descriptors left.") from None
     except BadInput as refused:

@@ -67,7 +67,7 @@ class Email:
             why = getattr(error, "verify_message", "") or error.reason or "no secure connection"
             raise Undelivered(f"No secure connection to {where}: {why}.") from None
         except OSError as error:
-            raise Undelivered(f"{where} cannot be reached: {error.strerror or error}.") from None
+            raise Undelivered(f"{where} cannot be reached: {error.strerror or error}.", down=True) from None
         if refused:
             raise Undelivered(f"{where} refused {len(refused)} of {len(recipients)} recipients.", final=True)
 

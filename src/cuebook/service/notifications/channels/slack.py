@@ -43,7 +43,10 @@ class Slack:
             words = answer.body[:100].decode("ascii", "replace")
             why = f" ({words})" if words.replace("_", "").isalpha() else ""
             raise Undelivered(
-                f"Slack answered with HTTP {answer.status}{why}.", after=answer.after, final=words in _GONE
+                f"Slack answered with HTTP {answer.status}{why}.",
+                after=answer.after,
+                final=words in _GONE,
+                down=answer.is_down,
             )
         return {}
 
@@ -54,7 +57,7 @@ class Slack:
         answer = await post(f"{self.settings.api.rstrip('/')}/{method}", _encoded(said), headers, shown=SHOWN)
         found = answer.json()
         if answer.status != 200 or not found.get("ok"):
-            raise Undelivered(f"Slack refused it: {_why(answer, found)}.", after=answer.after)
+            raise Undelivered(f"Slack refused it: {_why(answer, found)}.", after=answer.after, down=answer.is_down)
         return found
 
 

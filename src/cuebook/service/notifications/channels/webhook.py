@@ -38,8 +38,8 @@ class Webhook:
         answer = await post(url, body, headers, shown=shown)
         if 200 <= answer.status < 300:
             return {}
-        final = answer.status == _GONE
-        raise Undelivered(f"{shown} answered with HTTP {answer.status}.", after=answer.after, final=final)
+        why = f"{shown} answered with HTTP {answer.status}."
+        raise Undelivered(why, after=answer.after, final=answer.status == _GONE, down=answer.is_down)
 
 
 def key_of(secret: str) -> bytes:

@@ -101,7 +101,7 @@ def _serve(given: Given) -> int:
     )
 
     async def work() -> int:
-        async with session.opened(wiring, create=True) as service:
+        async with session.opened(wiring, create=True) as service, wiring.delivering(service):
             return await stdio.serve(Host(wiring, service, library, wiring.worker(service), caller))
 
     return session.perform(work())

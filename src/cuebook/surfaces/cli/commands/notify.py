@@ -76,7 +76,8 @@ def _test(given: Given) -> int:
 def _status(given: Given) -> int:
     """Show the channels, and the messages that are pending, held back or failed, with the last error.
 
-    Messages are delivered by `cuebook serve` and `cuebook worker`, and by `cuebook notify send`.
+    Messages are delivered by `cuebook serve`, `cuebook worker` and `cuebook mcp`, at the end of `cuebook run`, and by `cuebook
+    notify send`.
     """
 
     async def act(service: Service, notifier: Notifier) -> int:
