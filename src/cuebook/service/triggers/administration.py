@@ -107,6 +107,8 @@ class TriggerAdministration:
                 f"The input '{hidden[0]}' is sensitive, and a {trigger.COMMAND} would store its value.",
                 fix="Leave it out, or start these runs by another program over the API.",
             )
+        if not isinstance(trigger, EventTrigger):
+            playbook.accept(inputs, trigger.target.options)
         if await self._service.without_secrets(inputs, trigger.tenant) != inputs:
             raise BadInput(
                 "The value of a secret is in an input; nothing was stored.",

@@ -20,6 +20,8 @@ async def test_a_schedule_is_added_shown_paused_fired_and_removed(web: ServedApp
     await web.post("/api/schedules", 409, playbook=book, cron="@daily", name="nightly")
     refused = await web.post("/api/schedules", 422, playbook=book, cron="@daily", time_zone="Europe/Berlni")
     assert refused["fix"] == "Did you mean 'Europe/Berlin'?"
+    refused = await web.post("/api/schedules", 422, playbook=book, cron="@daily", name="x", inputs={"nope": 1})
+    assert "nope" in refused["detail"]
     assert [one["name"] for one in (await web.get("/api/triggers"))["triggers"]] == ["nightly"]
 
     assert (await web.post("/api/triggers/schedule/nightly/pause", 200))["state"] == "paused"

@@ -142,6 +142,13 @@ async def furnish(web: ServedApp) -> dict[str, str]:
     runs["is called at length"] = await web.begin(playbook="a-note-whose-file-has-a-long-name")
     waits = {name: await web.waiting(runs[name]) for name in ("pipeline", "pauses", "asks", "talks")}
     await web.service.add_override("command", f"echo {LONG}", None)
+    for name, cron in (
+        ("a-schedule-with-a-name-as-long-as-it-may-be-for-a-playbook-here", "*/5 6-18 * * 1-5"),
+        ("tea", "@daily"),
+    ):
+        await web.post("/api/schedules", 201, playbook="views", cron=cron, name=name, inputs={"decision": LONG})
+    await web.post("/api/triggers/schedule/tea/run", 202)
+    await web.post("/api/triggers/schedule/tea/pause", 200)
     await web.service.nodes.add("laptop")
     people = web.site.notifier.people
     await people.link(await people.new_code("T0123.U0456", "slack", LONG, web.service.clock()), Principal())
@@ -163,6 +170,7 @@ async def furnish(web: ServedApp) -> dict[str, str]:
         "/runs/{id}/diff/{other}": f"/runs/{runs['pauses']}/diff/{runs['asks']}",
         "/inbox": "/inbox",
         "/waits/{id}": f"/waits/{waits['pipeline']['wait']}",
+        "/schedules": "/schedules",
         "/settings/connections": "/settings/connections",
         "/settings/nodes": "/settings/nodes",
         "/settings/notifications": "/settings/notifications",
@@ -348,6 +356,7 @@ async def test_empty_pages_and_errors_say_what_to_do(
         ("/", "There are no playbooks here yet"),
         ("/runs", "Nothing has been run yet"),
         ("/inbox", "Nothing is waiting for you"),
+        ("/schedules", "There are no schedules"),
     ):
         assert await profile.go(page, path) == 200
         await expect(page.get_by_role("heading", name=words)).to_be_visible()

@@ -22,6 +22,7 @@ from cuebook.surfaces.web.api import bodies
 from cuebook.surfaces.web.api.bodies import body, idempotency_key
 from cuebook.surfaces.web.api.objects import answer
 from cuebook.surfaces.web.site import Site
+from cuebook.wiring.run_request import typed_inputs
 
 _EVERY: tuple[type[Trigger], ...] = (Schedule, *EVENT_TRIGGERS)
 KINDS = {one.KIND: one for one in _EVERY}
@@ -53,7 +54,7 @@ async def add_schedule(request: Request, site: Site, who: Principal) -> Response
         await asyncio.to_thread(os.path.realpath, one.path),
         one.playbook.name,
         id=one.id,
-        inputs=asked.inputs,
+        inputs=typed_inputs(one.playbook, asked.inputs),
         model=asked.model,
         unattended=asked.unattended,
         workspace=workspace.label or workspace.path,
