@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+from cuebook.kernel.events import ENDED, UNDER_WAY, WAITING
 from cuebook.kernel.ports import RunFilter, RunMark
 from cuebook.kernel.ports.run_filter import folded
 from cuebook.kernel.run import RunRow
@@ -41,6 +42,8 @@ NEWEST_FIRST = "ORDER BY created DESC, key DESC"
 _EQUAL = ("owner", "name")
 _FAMILY = ("caller", "parent")
 _SEARCHED = ("name", "owner", "trigger")
+_UNFINISHED = f"status IN ({', '.join(repr(one) for one in sorted(UNDER_WAY | WAITING))})"
+"""Exactly as in the index, which is small; otherwise the databases do not see that it has all runs with these statuses."""
 _AFTER = (
     "created <= ? AND (created < ? OR key <"
     " coalesce((SELECT key FROM runs WHERE id = ?), (SELECT key FROM removals WHERE run = ?), 0))"
@@ -99,6 +102,8 @@ def conditions(which: RunFilter, language: Language) -> tuple[str, list[Any]]:
             either.append(of_ids)
             values.append(several(given["among"]))
         add(f"({' OR '.join(either)})")
+        if "among" not in given and not ENDED.intersection(given["status"]):
+            found.append(_UNFINISHED)
     if "before" in given:
         position: RunMark = given["before"]
         add(_AFTER, position.created, position.created, position.run, position.run)

@@ -29,6 +29,8 @@ MOST_FILES = 20_000
 """Files that a watched folder may contain."""
 MOST_RUNS = 200
 """Completed runs of a playbook that are looked at, the newest first."""
+_OVERLAP = 3600.0
+"""Seconds before the last look; the clocks of other machines may be that far behind."""
 _SETTLED = 0.3
 """Seconds in which a file must not change before it counts as written."""
 _UNFINISHED_NAMES = (".*", "*~", "*.tmp", "*.part", "*.swp", "*.crdownload")
@@ -176,6 +178,8 @@ class Completions:
         self._events = events
         self._triggers = triggers
         self._unfinished: dict[tuple[str, str], set[str]] = {}
+        self._looked: dict[tuple[str, str], float] = {}
+        """Since when each playbook's runs are looked at. Older ones were unfinished at the last look, or are known."""
 
     async def run(self) -> None:
         while True:
@@ -197,7 +201,11 @@ class Completions:
 
     async def _completed(self, tenant: str, name: str) -> list[RunRow]:
         """The newest completed runs of a playbook, and those that ended since the last look, the oldest first."""
-        rows = await self._store.runs(tenant=tenant, name=name, status=("completed",), caller="", limit=MOST_RUNS)
+        since = self._looked.get((tenant, name))
+        self._looked[tenant, name] = self._store.now() - _OVERLAP
+        rows = await self._store.runs(
+            tenant=tenant, name=name, status=("completed",), caller="", since=since, limit=MOST_RUNS
+        )
         found = {row.id: row for row in rows}
         before = self._unfinished.get((tenant, name), set())
         for run in before - found.keys():

@@ -110,10 +110,9 @@ class _Sweep:
                 self._swept.more = True
                 return self._swept
             await self._db.do("UPDATE removals SET done = true WHERE run = %s", (run,))
-        self._swept.more = len(to_do) == _MOST_RUNS
+        self._swept.more = True  # in the end, there is one that has nothing to do
         for tenant, digest in orphans:
             if not await self._free_file(tenant, digest):
-                self._swept.more = True
                 break
         return self._swept
 
@@ -233,8 +232,11 @@ class RemovalTables:
         self._appends.released(batch.run)
 
     async def sweep(self, now: float) -> Swept:
-        orphans = await self._all(_ORPHANS, (now - RECENT,))
-        if not orphans and not await self._all("SELECT 1 FROM removals WHERE NOT done LIMIT 1", ()):
+        to_do = await self._all("SELECT 1 FROM removals WHERE NOT done LIMIT 1", ())
+        orphans = (
+            [] if to_do else await self._all(_ORPHANS, (now - RECENT,))
+        )  # this reads all files, so only in the end
+        if not to_do and not orphans:
             return Swept()
         swept: Swept = await self._write(sweep, now, orphans)
         return swept

@@ -225,6 +225,9 @@ MIGRATIONS: tuple[str, ...] = (
     """
     ALTER TABLE runs ADD COLUMN trigger text COLLATE "C" NOT NULL DEFAULT '';   -- schedule:NAME and others; '' for a person
 
+    CREATE INDEX runs_unfinished ON runs (tenant, created DESC)
+        WHERE status IN ('awaiting_approval', 'awaiting_input', 'paused', 'pending', 'running');
+
     CREATE TABLE jobs (
         tenant  text COLLATE "C" NOT NULL,
         kind    text COLLATE "C" NOT NULL,         -- schedule, message

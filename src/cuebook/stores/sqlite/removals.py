@@ -147,10 +147,9 @@ class _Sweep:
                 self._swept.more = True
                 return self._swept
             self._db.execute("UPDATE removals SET done = 1 WHERE run = ?", (run,))
-        self._swept.more = len(to_do) == _MOST_RUNS
+        self._swept.more = True  # in the end, there is one that has nothing to do
         for tenant, digest in orphans:
             if not self._free_file(tenant, digest):
-                self._swept.more = True
                 break
         return self._swept
 
@@ -261,6 +260,8 @@ class Removals:
         self._writer = writer
         self._all = read
         self._pace = Pace()
+        self._leaves_traces = False
+        """Whether the log has what was deleted."""
         self._transactions = 0
 
     async def remove(self, removals: Sequence[Removal], force: bool) -> None:
@@ -271,15 +272,17 @@ class Removals:
         await self._writer.submit(purge, batch, removal)
 
     async def sweep(self, now: float) -> Swept:
-        orphans = self._all(_ORPHANS, (now - RECENT,))
-        if not orphans and not self._all("SELECT 1 FROM removals WHERE done = 0 LIMIT 1", ()):
+        to_do = self._all("SELECT 1 FROM removals WHERE done = 0 LIMIT 1", ())
+        orphans = [] if to_do else self._all(_ORPHANS, (now - RECENT,))  # this reads all files, so only in the end
+        if not to_do and not orphans:
+            if self._leaves_traces:
+                await asyncio.to_thread(self._empty_log)
+            self._leaves_traces = False
             return Swept()
+        self._leaves_traces = True
         swept, began = await self._writer.submit(sweep, now, orphans, self._pace.budget)
         self._pace.took(time.perf_counter() - began)
-        if swept.more:
-            await self._checkpoint()
-        else:
-            await asyncio.to_thread(self._empty_log)
+        await self._checkpoint()
         return swept
 
     async def _checkpoint(self) -> None:

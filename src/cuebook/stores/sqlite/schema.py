@@ -221,6 +221,8 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE runs ADD COLUMN trigger TEXT NOT NULL DEFAULT '';   -- schedule:NAME and others; '' for a person
     DROP INDEX runs_by_age;                                         -- the next one has everything that lists filter by
     CREATE INDEX runs_listed ON runs (tenant, created DESC, status, caller, name, owner, trigger);
+    CREATE INDEX runs_unfinished ON runs (tenant, created DESC)
+        WHERE status IN ('awaiting_approval', 'awaiting_input', 'paused', 'pending', 'running');
 
     CREATE TABLE jobs (
         tenant  TEXT NOT NULL,
