@@ -306,6 +306,10 @@ def test_a_projects_file_may_name_a_server_without_a_key(machine: Machine) -> No
         "limits.tenant_runs = 1000",
         "retention.keep = 1",
         'access.runs = "all"',
+        'log.level = "error"',
+        'metrics.address = "0.0.0.0:9464"',
+        'otel.endpoint = "http://elsewhere.example:4318"',
+        "otel.texts = true",
     ],
 )
 def test_a_projects_file_cannot_add_approvals_or_loosen_restrictions(machine: Machine, line: str) -> None:

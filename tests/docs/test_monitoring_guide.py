@@ -15,6 +15,7 @@ from cuebook.config import load
 from tests.service.insight.test_meters import Watched
 from tests.support.command_line import CommandLine, finished
 from tests.support.documentation import DOCS, blocks
+from tests.support.otlp_receiver import otlp_receiver
 from tests.support.postgres import free_port
 
 _NAME = re.compile(r"\bcuebook_\w+")
@@ -45,6 +46,23 @@ def test_the_settings_are_ones(tmp_path: Path) -> None:
     for table, settings in tomllib.loads(text).items():
         for name, value in settings.items():
             assert config.get(f"{table}.{name}") == value
+
+
+def test_a_run_is_sent_to_a_collector_as_it_is_printed(cli: CommandLine) -> None:
+    (line,) = [line for block in GUIDE for line in block.text.splitlines() if line.startswith("CUEBOOK_OTEL_ENDPOINT=")]
+    variable, _, *words = shlex.split(line)
+    with otlp_receiver() as receiver:
+        name, _, url = variable.partition("=")
+        assert url == "http://127.0.0.1:4318"
+        cli.environ[name] = receiver.url
+        assert cli.call(*words).code == 0
+        names = {span.name for span in receiver.spans}
+        known = {key for span in receiver.spans for key in span.attributes}
+    assert {"run tea.md", "step 1", "chat echo-1"} <= names
+    text = (DOCS / "guides" / "monitoring.md").read_text()
+    told = set(re.findall(r"`((?:gen_ai|cuebook)\.[\w.]+\*?)`", text))
+    untold = {one for one in known - told if not one.startswith("gen_ai.usage.")}
+    assert untold <= {"cuebook.dialect", "cuebook.effect", "cuebook.cost.origin"}
 
 
 async def test_the_table_and_the_alerts_name_the_metrics_that_there_are() -> None:

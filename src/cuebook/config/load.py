@@ -53,6 +53,7 @@ _BUILT_IN: dict[str, Any] = {
     "log.format": "text",
     "log.level": "info",
     "log.access": False,
+    "otel.texts": False,
     "limits.seconds": 60.0,
     "limits.max_seconds": 300.0,
     "limits.output": 32_768,
@@ -188,7 +189,18 @@ _GUARDED = (
 """Settings that a project file cannot change. The file may come with a clone, so it must not weaken the user's
 protection, choose a store with its own approvals, or set prices.
 """
-_GUARDED_TABLES = ("access.", "evidence.", "limits.", "log.", "metrics.", "oidc.", "retention.", "worker.", "temporal.")
+_GUARDED_TABLES = (
+    "access.",
+    "evidence.",
+    "limits.",
+    "log.",
+    "metrics.",
+    "oidc.",
+    "otel.",
+    "retention.",
+    "worker.",
+    "temporal.",
+)
 """Tables that a project file cannot change either."""
 _TABLES = (
     "access",
@@ -198,6 +210,7 @@ _TABLES = (
     "log",
     "metrics",
     "oidc",
+    "otel",
     "retention",
     "serve",
     "usage",

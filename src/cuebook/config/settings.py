@@ -25,6 +25,7 @@ SANDBOXES = ("auto", "landlock", "bubblewrap", "none")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 """The label of a workspace. It never looks like a path."""
 _ADDRESS = re.compile(r"[^\s/@:]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}", re.ASCII)
+_COLLECTOR = re.compile(r"https?://(?:[^\s/@:?#]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?(?:/[^\s?#@]*)?", re.ASCII)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 """The name of an environment variable."""
 _HANDLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|keyring:\S.*|file:~?/.+|secret:[A-Za-z0-9][A-Za-z0-9._@-]*", re.ASCII)
@@ -183,6 +184,13 @@ def _groups(value: Any) -> tuple[str, ...]:
     if not isinstance(given, list | tuple) or not all(isinstance(one, str) and one.strip() for one in given):
         raise _Unfit('must be a list of names, such as ["staff"]')
     return tuple(one.strip() for one in given)
+
+
+def _collector(value: Any) -> str:
+    url = _text(value).rstrip("/")
+    if not _COLLECTOR.fullmatch(url):
+        raise _Unfit("must be the URL of a collector, such as http://127.0.0.1:4318, without a password or a query")
+    return url
 
 
 def _switch(value: Any) -> bool:
@@ -375,6 +383,9 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "oidc.mcp_scopes": _groups,
     "metrics.address": _address,
     "metrics.token": _handle,
+    "otel.endpoint": _collector,
+    "otel.headers": _handle,
+    "otel.texts": _switch,
 }
 """Every setting, with the function that checks its value."""
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from cuebook.service.audit.export import Audited, Export
     from cuebook.service.insight.meters import Meters
     from cuebook.service.insight.metrics import Metrics
+    from cuebook.service.insight.sight import Sight
     from cuebook.service.runs.listing import RunPage
 
 T = TypeVar("T")
@@ -362,7 +363,14 @@ class Queries(States):
 
     def driven_row(self, run: str) -> RunRow | None:
         """The row of a run that this process is driving."""
-        return self._engine.driven_row(run)
+        driver = self._engine.driving(run)
+        return None if driver is None else driver.row
+
+    def sight(self, run: str) -> Sight | None:
+        """A run that this process is driving, for its observers."""
+        from cuebook.service.insight.sight import sight_of
+
+        return sight_of(self._engine.driving(run))
 
     async def events(
         self, run: str, after: str = "0", *, follow: bool = True, who: Principal = Principal()

@@ -8,11 +8,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import cuebook
+from cuebook.formats.words import with_extra
+from cuebook.kernel.errors import BadInput
 from cuebook.service.service import Service
 from cuebook.system.logs import OURS, logging_to
 from cuebook.wiring.wiring import Wiring
 
 if TYPE_CHECKING:
+    from cuebook.service.insight.meters import Meters
     from cuebook.service.insight.metrics import Metrics
 
 
@@ -33,10 +36,22 @@ async def insight(wiring: Wiring, service: Service, *, serves: bool = False) -> 
 
             stack.callback(service.observe(RunLog(service.driven_row).see))
         collects = serves or wiring.config.get("metrics.address") is not None
-        yield _metrics(service, stack) if collects else None
+        exports = wiring.config.get("otel.endpoint") is not None
+        meters = _meters(service, stack) if collects or exports else None
+        if exports and meters is not None:
+            await stack.enter_async_context(_exported(wiring, service, meters))
+        yield service.metrics(meters, cuebook.__version__) if collects and meters is not None else None
 
 
-def _metrics(service: Service, stack: AsyncExitStack) -> Metrics:
+@asynccontextmanager
+async def traced(wiring: Wiring, service: Service) -> AsyncIterator[None]:
+    """Sends the traces of a command that drives a run itself."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(_exported(wiring, service, _meters(service, stack)))
+        yield
+
+
+def _meters(service: Service, stack: AsyncExitStack) -> Meters:
     from cuebook.service.insight.meters import Meters
     from cuebook.service.insight.metrics import CountingHandler
 
@@ -45,4 +60,27 @@ def _metrics(service: Service, stack: AsyncExitStack) -> Metrics:
     handler, log = CountingHandler(meters), logging.getLogger(OURS)
     log.addHandler(handler)
     stack.callback(log.removeHandler, handler)
-    return service.metrics(meters, cuebook.__version__)
+    return meters
+
+
+@asynccontextmanager
+async def _exported(wiring: Wiring, service: Service, meters: Meters) -> AsyncIterator[None]:
+    """Sends traces and metrics to the collector."""
+    try:
+        import opentelemetry.exporter.otlp.proto.http  # noqa: F401
+    except ImportError:
+        where = wiring.config.origin("otel.endpoint")
+        missing = f"{where}: otel.endpoint needs OpenTelemetry, which is not installed."
+        raise BadInput(missing, fix=with_extra("otel")) from None
+    from cuebook.service.insight.otlp import Otlp, headers_of
+
+    config = wiring.config
+    handle = config.get("otel.headers")
+    headers = headers_of(wiring.factory.vault.resolve(handle)) if handle else {}
+    otlp = Otlp(config.get("otel.endpoint"), headers, cuebook.__version__, meters)
+    stop = service.observe(otlp.traces(service.sight, texts=config.get("otel.texts")).see)
+    try:
+        yield
+    finally:
+        stop()
+        await otlp.close()

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -341,6 +341,14 @@ class Wiring:
         from cuebook.wiring.insight import insight
 
         return insight(self, service, serves=serves)
+
+    def traced(self, service: Service) -> AbstractAsyncContextManager[None]:
+        """Sends traces of this process's runs to a collector, if there is one, until the end of the block."""
+        if self.config.get("otel.endpoint") is None:
+            return nullcontext()
+        from cuebook.wiring.insight import traced
+
+        return traced(self, service)
 
     @cached_property
     def metrics_token(self) -> str:

@@ -490,10 +490,9 @@ class Engine:
     def drives(self, run: str) -> bool:
         return run in self._driving
 
-    def driven_row(self, run: str) -> RunRow | None:
-        """The row of a run that this process is driving."""
-        driver = self._driving.get(run)
-        return None if driver is None else driver.row
+    def driving(self, run: str) -> Driver | None:
+        """The driver of a run, if this process is driving it."""
+        return self._driving.get(run)
 
     async def close(self) -> None:
         """Gives up all leases of this process. Other drivers continue its runs."""

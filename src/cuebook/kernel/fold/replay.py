@@ -142,6 +142,7 @@ class Recorded:
         entries = list(entries)
         rewinds = [entry.event for entry in entries if isinstance(entry.event, Rewound)]
         self.rewinds = sum(not event.same for event in rewinds)
+        self.rewound = len(rewinds)
         for entry in entries:
             self._set(entry.event)
             if entry.seq == inherited and isinstance(entry.event, Forked) and entry.event.edit is not None:

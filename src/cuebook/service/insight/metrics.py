@@ -30,7 +30,7 @@ _STATUSES: tuple[RunStatus, ...] = (
     "pending", "running", "paused", "awaiting_input", "awaiting_approval", "completed", "failed", "cancelled", "expired",
 )  # fmt: skip
 
-_COUNTERS = {
+COUNTERS = {
     "started": ("runs_started", "Runs that this process created, by what started them."),
     "ended": ("runs_ended", "Runs that ended while this process drove them."),
     "drives": ("drives", "How often this process began to drive a run."),
@@ -89,7 +89,7 @@ class Metrics:
         info = GaugeMetricFamily("cuebook_info", "The version of this process.", labels=["version"])
         info.add_metric([self._version], 1)
         yield info
-        for field, (name, help) in _COUNTERS.items():
+        for field, (name, help) in COUNTERS.items():
             yield _counter(f"cuebook_{name}", help, getattr(self._meters, field))
         for field, (name, help) in _HISTOGRAMS.items():
             yield _histogram(f"cuebook_{name}", help, getattr(self._meters, field))

@@ -194,7 +194,7 @@ def in_foreground(
     wires = wiring or wiring_of(given)
 
     async def work() -> int:
-        async with opened(wires, create=create) as service:
+        async with opened(wires, create=create) as service, wires.traced(service):
             await service.settle()
             await service.expire()
             row = await act(service, wires)
