@@ -32,17 +32,19 @@ _PATIENCE = 2
 SHORTEST_TOKEN = 20
 
 
-def check_reach(host: str, token: str) -> None:
-    """Raise `BadInput` if other machines can reach the server and it has no token, or one that is too short."""
+def check_reach(host: str, token: str, provider: str = "") -> None:
+    """Raise `BadInput` if other machines can reach the server and it has no token, or one that is too short. It needs none if
+    an identity provider signs people in.
+    """
     if token and len(token) < SHORTEST_TOKEN:
         raise BadInput(
             f"The server's token is shorter than {SHORTEST_TOKEN} characters.",
             fix="Generate one with `python3 -c 'import secrets; print(secrets.token_urlsafe(32))'`.",
         )
-    if not is_loopback(host) and not token:
+    if not is_loopback(host) and not token and not provider:
         raise BadInput(
             f"--host {host} can be reached from other machines, but no token is set.",
-            fix="Set CUEBOOK_SERVE_TOKEN, pass --token-file, or serve on 127.0.0.1.",
+            fix="Set CUEBOOK_SERVE_TOKEN, pass --token-file, configure an identity provider, or serve on 127.0.0.1.",
         )
 
 

@@ -84,8 +84,8 @@ def _serve(given: Given) -> int:
     from cuebook.surfaces.web.app import make_site
 
     host, token = given["host"], _token(given)
-    server.check_reach(host, token)
     wiring = Wiring(_configuration(given, hosted=not is_loopback(host)))
+    server.check_reach(host, token, wiring.config.get("oidc.issuer") or "")
     folders = playbook_folders(given, wiring.config)
     listening = server.bound(host, given["port"])
 
