@@ -44,7 +44,7 @@ class Origin(msgspec.Struct, frozen=True):
     """Where a request came from."""
 
     surface: str = "terminal"
-    """The way in: `terminal`, `web`, `api`, `mcp` or `server`, which is Cuebook itself."""
+    """The way in: `terminal`, `web`, `api`, `mcp`, `slack` or `server`, which is Cuebook itself."""
     address: str = ""
     """The network address of the client; empty if it is this process."""
 

@@ -25,6 +25,7 @@ from tests.support.web_service import Received, web_service
 async def test_a_notice_becomes_a_message_in_each_channel(store: Store, tmp_path: Path) -> None:
     one, other = Kept("one"), Kept("other")
     notified = Notified(store, tmp_path, one, other)
+    await begin(notified.service._engine, "counting", "abc")
     await notified.say("failed", run="abc")
     await notified.look()
     for channel in (one, other):

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.service.notifications.notified import Notified, webhook
 from tests.support.command_line import SRC
+from tests.support.programs import begin
 from tests.support.shared_stores import SharedStore
 from tests.support.web_service import Received, web_service
 
@@ -41,6 +42,7 @@ async def test_a_message_survives_the_death_of_the_process_that_sends_it(
     with web_service(answer) as receiver:
         url = f"http://{receiver.place}/hook"
         notified = Notified(shared_store, tmp_path, webhook(url))
+        await begin(notified.service._engine, "counting", "abc")
         await notified.say("failed", run="abc")
         process = started(tmp_path, url, notified.now)
         try:

@@ -214,3 +214,11 @@ async def test_a_message_that_was_sent_keeps_no_text_of_the_run(store: Store, tm
     await notified.look()
     (job,) = await notified.messages()
     assert "Something private." not in str(job.body)
+
+
+async def test_a_message_about_a_run_that_is_gone_is_not_sent(store: Store, tmp_path: Path) -> None:
+    channel = Kept()
+    notified = Notified(store, tmp_path, channel)
+    await notified.say(run="gone")  # as after a process that died while it deleted the run
+    await notified.look()
+    assert (channel.got, await notified.messages()) == ([], [])

@@ -23,7 +23,7 @@ class AdminAct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     subject: str = ""
     """What it was done to, such as the name of a user."""
     surface: str = ""
-    """The way in: `terminal`, `web`, `api`, `mcp` or `server`."""
+    """The way in: `terminal`, `web`, `api`, `mcp`, `slack` or `server`."""
     address: str = ""
     """The network address that the request came from, or the user and the machine of the process."""
     refused: bool = False

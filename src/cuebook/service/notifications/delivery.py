@@ -65,6 +65,8 @@ class Delivery:
         if said["state"] in ("sent", "failed", "moot"):
             return None  # it was kept for long enough
         run, wait = await self._concerned(job)
+        if "run" in said and run is None:
+            return None  # it was deleted, and so is what was to be said about it
         if "wait" in said and (wait is None or wait.state != "open"):
             return _kept(job, now, "moot")
         person = str(said.get("to", ""))

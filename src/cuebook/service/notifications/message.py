@@ -64,6 +64,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
     to: str = ""
     """The person whom it is for; empty in a channel for many."""
+    expires: float | None = None
+    """When a wait expires, if it does."""
     reminder: int = 0
     """Which reminder it is; 0 for the first message."""
     escalated: bool = False
@@ -84,7 +86,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         said = {
             "id": self.id,
             "type": f"run.{self.event}" if self.run else self.event,
-            "at": datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "at": _written(self.at),
             "title": self.title,
             "text": self.text,
             "short_id": self.short_id,
@@ -94,10 +96,20 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
             "playbook": self.playbook,
             "owner": self.owner,
             "to": self.to,
+            "expires": "" if self.expires is None else _written(self.expires),
             "reminder": self.reminder,
             "escalated": self.escalated,
         }
         return {name: value for name, value in said.items() if value not in ("", 0, False)}
+
+
+def _written(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def minutes(at: float) -> str:
+    """A moment for people, whose time zone is not known here."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def composed(job: Job, public_url: str, run: RunRow | None, wait: WaitRow | None, *, texts: bool) -> Message:
@@ -122,6 +134,7 @@ def composed(job: Job, public_url: str, run: RunRow | None, wait: WaitRow | None
         playbook=name,
         owner=str(said.get("owner", "")),
         to=str(said.get("to", "")),
+        expires=None if wait is None else wait.expires,
         reminder=int(said.get("reminder", 0)),
         escalated=bool(said.get("escalated", False)),
         preview=preview,

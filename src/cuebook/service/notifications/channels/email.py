@@ -13,7 +13,7 @@ from typing import Any
 
 from cuebook.config.notifications import ChannelSettings, is_mail_address
 from cuebook.service.notifications.channels.channel import PATIENCE, Recipient, Reveal, Undelivered, revealed
-from cuebook.service.notifications.message import Message
+from cuebook.service.notifications.message import Message, minutes
 
 _LINE = 120
 
@@ -113,6 +113,8 @@ def _lines(message: Message) -> list[str]:
         lines.append(f"Or on the command line: {message.command}")
     if message.short_id:
         lines.append(f"Id: {message.short_id}")
+    if message.expires is not None:
+        lines.append(f"It expires at {minutes(message.expires)}.")
     return lines
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from cuebook.config.notifications import ChannelSettings
 from cuebook.service.notifications.channels.channel import Answer, Recipient, Reveal, Undelivered, post, revealed
-from cuebook.service.notifications.message import DECISIONS, Message
+from cuebook.service.notifications.message import DECISIONS, Message, minutes
 
 SHOWN = "Slack"
 _SECTION = 2_900
@@ -91,6 +91,7 @@ def body(message: Message, *, buttons: bool = False) -> dict[str, Any]:
     last = [f"<{escaped(message.link)}|Open in Cuebook>"] if message.link and not buttons else []
     last += [f"`{escaped(message.command)}`"] if message.command else []
     last += [f"Id {escaped(message.short_id)}"] if message.short_id else []
+    last += [f"Expires {minutes(message.expires)}"] if message.expires is not None else []
     if last:
         blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": " · ".join(last), "verbatim": True}]})
     return {
