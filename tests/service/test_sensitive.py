@@ -14,6 +14,7 @@ from cuebook.kernel.engine.engine import Unmasked
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
 from cuebook.stores.memory import MemoryStore
+from cuebook.stores.sqlite import SqliteStore
 from tests.support.programs import begin, service_on
 
 VALUE = "o'hara & sons"
@@ -39,6 +40,16 @@ async def test_values_are_kept_until_their_runs_have_ended_or_are_gone(store: St
     assert await kept.sweep() == 1
     assert list(await store.kept("local", "sensitive")) == ["gone"]
     assert await store.kept("local", "sensitive:one") == {}
+    await service.close()
+
+
+async def test_a_purged_value_is_not_in_the_file_of_a_store_in_use(file_store: SqliteStore, tmp_path: Path) -> None:
+    service = service_on(file_store, tmp_path)
+    files = [file_store.path, Path(f"{file_store.path}-wal")]
+    await service.sensitive.keep("local", "one", {"0123456789ab": ("customer", VALUE)})
+    assert any(VALUE.encode() in one.read_bytes() for one in files)
+    assert await service.sensitive.forget("local", "one")
+    assert not any(VALUE.encode() in one.read_bytes() for one in files)
     await service.close()
 
 

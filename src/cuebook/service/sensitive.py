@@ -148,7 +148,7 @@ class Sensitive:
 
     async def forget(self, tenant: str, run: str) -> bool:
         """Purges the values of a run; its marks stay."""
-        await self._store.forget(tenant, payload(run), "inputs")
+        await self._store.forget(tenant, payload(run), "inputs", overwrite=True)
         return await self._store.forget(tenant, INDEX, run)
 
     async def sweep(self, older_than: float | None = None) -> int:

@@ -378,7 +378,7 @@ class MemoryStore(_SpendingTable, _Jobs):
     async def tenants(self, kind: str) -> list[str]:
         return sorted({key[0] for key in self._kept if key[1] == kind})
 
-    async def forget(self, tenant: str, kind: str, name: str) -> bool:
+    async def forget(self, tenant: str, kind: str, name: str, *, overwrite: bool = False) -> bool:
         return self._kept.pop((tenant, kind, name), None) is not None
 
     async def record_act(self, act: AdminAct, changes: Sequence[KeptChange] = ()) -> ActRecord:

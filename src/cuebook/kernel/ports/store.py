@@ -436,8 +436,10 @@ class Store(Jobs, SpendingTable, Protocol):
     async def tenants(self, kind: str) -> list[str]:
         """The tenants that have something of this kind."""
 
-    async def forget(self, tenant: str, kind: str, name: str) -> bool:
-        """Removes a stored decision; returns whether it existed."""
+    async def forget(self, tenant: str, kind: str, name: str, *, overwrite: bool = False) -> bool:
+        """Removes a stored decision; returns whether it existed. With `overwrite`, it cannot be read from the store's file any
+        more.
+        """
 
     async def record_act(self, act: AdminAct, changes: Sequence[KeptChange] = ()) -> ActRecord:
         """Appends an act and makes the changes, in one transaction. Raises `Conflict`, and records nothing, if a decision is

@@ -323,7 +323,7 @@ class Retention:
 
     async def _forget_decisions(self, removal: Removal) -> None:
         """Removes what was kept about a run."""
-        await self._store.forget(removal.tenant, payload(removal.run), "inputs")
+        await self._store.forget(removal.tenant, payload(removal.run), "inputs", overwrite=True)
         await self._store.forget(removal.tenant, INDEX, removal.run)
         if await self._store.is_kept(EVERYONE, SERVED, removal.run):
             await self._store.forget(EVERYONE, SERVED, removal.run)

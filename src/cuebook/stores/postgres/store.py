@@ -223,7 +223,7 @@ class PostgresStore(RemovalTables, FileTables, JobTables, ActTables, SpendingTab
     async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
         await self._write(operations.keep, tenant, kind, name, body)
 
-    async def forget(self, tenant: str, kind: str, name: str) -> bool:
+    async def forget(self, tenant: str, kind: str, name: str, *, overwrite: bool = False) -> bool:
         return await self._write(operations.forget, tenant, kind, name)
 
     # --- notices ---

@@ -115,6 +115,11 @@ def sweep(
         return _Sweep(db, now, began + budget).run(orphans), began
 
 
+def forget(transaction: Transaction, tenant: str, kind: str, name: str) -> bool:
+    with _overwriting(transaction.connection):
+        return transaction.forget(tenant, kind, name)
+
+
 @contextmanager
 def _overwriting(db: sqlite3.Connection) -> Iterator[None]:
     """Overwrites what is deleted, so that it cannot be read from the file."""
@@ -267,6 +272,12 @@ class Removals:
     async def remove(self, removals: Sequence[Removal], force: bool) -> None:
         await self._writer.submit(remove, removals, force)
         await self._checkpoint()
+
+    async def forget(self, tenant: str, kind: str, name: str) -> bool:
+        gone = await self._writer.submit(forget, tenant, kind, name)
+        if gone:
+            await asyncio.to_thread(self._empty_log)
+        return gone
 
     async def purge(self, batch: Batch, removal: Removal) -> None:
         await self._writer.submit(purge, batch, removal)

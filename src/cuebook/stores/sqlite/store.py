@@ -214,7 +214,9 @@ class SqliteStore(FileTables, JobTables, SpendingTables):
     async def keep(self, tenant: str, kind: str, name: str, body: dict[str, Any]) -> None:
         await self._writer.submit(Transaction.keep, tenant, kind, name, body)
 
-    async def forget(self, tenant: str, kind: str, name: str) -> bool:
+    async def forget(self, tenant: str, kind: str, name: str, *, overwrite: bool = False) -> bool:
+        if overwrite:
+            return await self._removals.forget(tenant, kind, name)
         return await self._writer.submit(Transaction.forget, tenant, kind, name)
 
     # --- the audit of administrative acts ---

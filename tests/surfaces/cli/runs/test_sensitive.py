@@ -78,6 +78,17 @@ def test_a_value_reaches_the_model_and_is_shown_nowhere(cli: CommandLine, server
         assert b"hara@" not in (cli.work / name).read_bytes()
 
 
+def test_a_message_about_it_has_the_mark(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("mail.md", MAIL)
+    log = '\n[notifications.channels.log]\nkind = "command"\ncommand = ["tee", "-a", "messages.jsonl"]\n'
+    cli.config.write_text(cli.config.read_text() + log)
+    assert cli.call("run", "mail.md", "--email", EMAIL, "--no-ask").code == 3
+    assert cli.call("notify", "send").code == 0
+    sent = (cli.work / "messages.jsonl").read_text()
+    assert "Is this for [sensitive email " in sent
+    assert "hara@" not in sent
+
+
 def test_it_is_purged_when_the_run_has_completed_and_the_journal_still_verifies(
     cli: CommandLine, server: ModelServer, waiting: str
 ) -> None:
