@@ -74,6 +74,7 @@ def trigger_object(trigger: Trigger, now: float) -> dict[str, Any]:
             "time_zone": trigger.zone,
             "catch_up": trigger.catch_up,
             "jitter": trigger.jitter,
+            "timer": trigger.timer,
         }
     else:
         made |= trigger.details
@@ -157,6 +158,8 @@ def view_lines(view: TriggerView, now: float) -> Iterator[str]:
 
 
 def _times(schedule: Schedule, now: float) -> Iterator[str]:
+    if schedule.timer:
+        yield f"  Temporal counts the time (schedule {schedule.timer})"
     late = display.duration(schedule.catch_up)
     yield f"  a firing may be {late} late{f', and is delayed by up to {display.duration(schedule.jitter)}' if schedule.jitter else ''}"
     found = next_times(schedule, now)

@@ -19,7 +19,7 @@ from cuebook.service.preview.explanation import Explanation, explain
 from cuebook.service.service import Service
 from cuebook.service.start import options_of
 from cuebook.service.triggers import Target, Trigger, Triggers
-from cuebook.service.triggers.administration import Secret, TriggerAdministration
+from cuebook.service.triggers.administration import Secret, Timers, TriggerAdministration
 from cuebook.service.triggers.firing import Read
 from cuebook.service.triggers.permissions import Permissions
 from cuebook.service.triggers.schedules import Schedules
@@ -83,7 +83,18 @@ def administration_of(wiring: Wiring, service: Service) -> TriggerAdministration
     triggers = triggers_of(wiring, service)
     offer = service.offer
     offers = None if offer is None else frozenset(offer.workspaces)
-    return TriggerAdministration(service, triggers, reader_of(wiring), explained, secret_of(wiring, service), offers)
+    return TriggerAdministration(
+        service, triggers, reader_of(wiring), explained, secret_of(wiring, service), offers, timers_of(wiring)
+    )
+
+
+def timers_of(wiring: Wiring) -> Timers | None:
+    """Temporal's schedules, if it is configured."""
+    if wiring.dispatcher is None:
+        return None
+    from cuebook.service.dispatch.temporal.schedules import TemporalTimers
+
+    return TemporalTimers(wiring.dispatcher)
 
 
 def secret_of(wiring: Wiring, service: Service) -> Secret:
@@ -145,10 +156,17 @@ async def events_watched(service: Service, admin: TriggerAdministration) -> Asyn
     """Watches files, and waits for the ends of runs, as triggers say."""
     watches = Watches(admin.events, admin.triggers)
     completions = Completions(service, admin.events, admin.triggers)
-    tasks = [asyncio.create_task(watches.run()), asyncio.create_task(completions.run())]
+    tasks = [asyncio.create_task(one) for one in (watches.run(), completions.run(), _timers_restored(admin))]
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _timers_restored(admin: TriggerAdministration) -> None:
+    try:
+        await admin.restore_timers()
+    except CuebookError as error:
+        log.warning("schedules: %s", error)

@@ -288,7 +288,10 @@ class Wiring:
         dispatcher = service.dispatcher
         assert isinstance(dispatcher, TemporalDispatcher)
         at_once, drain = self.config.get("worker.at_once"), self.config.get("worker.drain")
-        return TemporalWorker(service, dispatcher, at_once=at_once, drain=drain, released=released)
+        from cuebook.wiring.triggers import administration_of
+
+        fire = administration_of(self, service).schedules.fire_at
+        return TemporalWorker(service, dispatcher, at_once=at_once, drain=drain, released=released, fire=fire)
 
     def worker(self, service: Service) -> Worker:
         """The worker for a surface: it drives runs in this process, or follows the workers that do."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -31,8 +32,23 @@ Explain = Callable[[Playbook, Target, Principal], Awaitable[Explanation]]
 Secret = Callable[[str, str, bool], Awaitable[str]]
 """The value of a named secret of a tenant, or only checks that there is such a name."""
 
+log = logging.getLogger("cuebook.triggers")
+
 _LOOK = 0.1
 """Seconds between two looks at a firing that another process does."""
+
+
+class Timers(Protocol):
+    """Counts the time of schedules outside the store."""
+
+    def id_of(self, schedule: Schedule) -> str: ...
+
+    async def create(self, schedule: Schedule) -> None:
+        """Creates a timer, unless there is one."""
+
+    async def pause(self, timer: str, *, paused: bool) -> None: ...
+
+    async def remove(self, timer: str) -> None: ...
 
 
 class TriggerView(msgspec.Struct, frozen=True):
@@ -75,8 +91,12 @@ class TriggerAdministration:
         explain: Explain,
         secret: Secret,
         offers: frozenset[str] | None = None,
+        timers: Timers | None = None,
     ) -> None:
-        """`offers` are the workspaces that this process offers; None for all."""
+        """`offers` are the workspaces that this process offers; None for all. `timers` count the time of new schedules, if
+        the store does not.
+        """
+        self._timers = timers
         self._service = service
         self.triggers = triggers
         self.schedules = Schedules(triggers, offers)
@@ -91,11 +111,40 @@ class TriggerAdministration:
         playbook, _ = await self.explained(trigger.target, who)
         await self._check_inputs(trigger, playbook)
         if isinstance(trigger, Schedule):
-            await self.schedules.add(trigger, who)
+            await self._add_schedule(trigger, who)
         else:
             await self._add_event_trigger(trigger, who)
         await self.permissions.drop(trigger, who)  # of an earlier trigger with this name
-        return trigger
+        return await self.triggers.known(type(trigger), trigger.name, trigger.tenant)
+
+    async def _add_schedule(self, schedule: Schedule, who: Principal) -> None:
+        if self._timers is None:
+            await self.schedules.add(schedule, who)
+            return
+        made = await self.schedules.add(msgspec.structs.replace(schedule, timer=self._timers.id_of(schedule)), who)
+        try:
+            await self._timers.create(made)
+        except CuebookError:
+            await self.triggers.remove(Schedule, made.name, who)
+            raise
+
+    async def restore_timers(self) -> None:
+        """Creates the timers of schedules that have lost theirs."""
+        for one in [] if self._timers is None else await self.triggers.every(Schedule):
+            if one.timer and self._timers is not None:
+                await self._timers.create(one)
+
+    async def _adjust_timer(self, trigger: Trigger, *, removed: bool = False) -> None:
+        """Tells the timer of a schedule about a change. If it cannot be told, what it fires is skipped."""
+        if not isinstance(trigger, Schedule) or not trigger.timer or self._timers is None:
+            return
+        try:
+            if removed:
+                await self._timers.remove(trigger.timer)
+            else:
+                await self._timers.pause(trigger.timer, paused=not trigger.is_active)
+        except CuebookError as error:
+            log.warning("%s: %s", trigger.trigger, error)
 
     async def _check_inputs(self, trigger: Trigger, playbook: Playbook) -> None:
         """Raises `BadInput` for values that must not be stored with a trigger."""
@@ -159,16 +208,19 @@ class TriggerAdministration:
 
     async def pause(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
         made = await self.triggers.pause(kind, name, who)
+        await self._adjust_timer(made)
         await self.triggers.record("pause", made, who)
         return made
 
     async def resume(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
         made = await self.triggers.resume(kind, name, who)
+        await self._adjust_timer(made)
         await self.triggers.record("resume", made, who)
         return made
 
     async def remove(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
         removed = await self.triggers.remove(kind, name, who)
+        await self._adjust_timer(removed, removed=True)
         await self.permissions.drop(removed, who)
         return removed
 

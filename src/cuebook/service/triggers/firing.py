@@ -119,6 +119,10 @@ class Triggers:
         """Changes a trigger of this user, or of any user for an admin."""
         return await self._replace(kind, name, who.tenant, lambda trigger: change(self.own(trigger, who)))
 
+    async def alter(self, kind: type[T], trigger: Trigger, change: Callable[[T], T]) -> T:
+        """Changes a trigger for a process that fires it."""
+        return await self._replace(kind, trigger.name, trigger.tenant, change)
+
     async def remove(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
         """Removes a trigger. Its runs stay."""
         while True:
@@ -187,7 +191,15 @@ class Triggers:
     # --- firing ---
 
     async def request(
-        self, kind: type[T], name: str, tenant: str, key: str, inputs: Mapping[str, Any] = {}, *, by: str = ""
+        self,
+        kind: type[T],
+        name: str,
+        tenant: str,
+        key: str,
+        inputs: Mapping[str, Any] = {},
+        *,
+        by: str = "",
+        at: float | None = None,
     ) -> T:
         """Asks for a firing, because of an event or a person. A second request with the same key changes nothing.
 
@@ -199,7 +211,7 @@ class Triggers:
             if trigger.knows(key):
                 return trigger
             now = self.now()
-            firing = Firing(key, now, "requested", by=by, inputs=inputs)
+            firing = Firing(key, now if at is None else at, "requested", by=by, inputs=inputs)
             if not by and trigger.is_active and trigger.is_full(now):
                 return self._too_often(trigger, firing)
             trigger = trigger.noted(key, now)

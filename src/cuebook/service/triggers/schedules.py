@@ -29,6 +29,7 @@ _ELSEWHERE = 1.0
 """Seconds until another process may take a schedule whose workspace this process does not offer."""
 _COMPARED = 50
 """How many moments are compared to find the shortest time between two of them."""
+_NOBODY = "No process was there in time."
 _PAGE = 200
 """How many schedules are corrected before other work gets its turn."""
 
@@ -46,12 +47,27 @@ class Schedule(Trigger, frozen=True, kw_only=True, omit_defaults=True):
     jitter: float = 0.0
     """Seconds by which a firing is delayed at most, by an amount that follows from the name and the moment."""
     catch_up: float = CATCH_UP
+    timer: str = ""
+    """What counts the time outside this store, such as the id of a schedule in Temporal; empty if the store does."""
 
-    def next_due(self) -> float:
+    def next_due(self) -> float | None:
+        return None if self.timer else self.planned()
+
+    def planned(self) -> float:
+        """When its next firing starts."""
         return self.next + self.delay(self.next)
+
+    def is_late(self, moment: float, now: float) -> bool:
+        """Whether it is too late to fire for a moment."""
+        return now - moment > max(self.catch_up + self.delay(moment), ON_TIME)
 
     def resumed(self, now: float) -> Self:
         return msgspec.structs.replace(super().resumed(now), next=next_moment(self.cron, self.zone, now))
+
+    def moved_on(self, now: float) -> Self:
+        """The schedule with its next moment after this one."""
+        following = next(iter(first_moments(self.cron, self.zone, now, 1)), self.next)
+        return self if following == self.next else msgspec.structs.replace(self, next=following)
 
     def delay(self, moment: float) -> float:
         if not self.jitter:
@@ -113,24 +129,42 @@ class Schedules:
             return schedule.job(now, job.version)
         workspace = schedule.target.workspace
         if workspace and self._offers is not None and workspace not in self._offers:
-            if now - schedule.next_due() > max(schedule.catch_up, ON_TIME):
+            if not schedule.timer and now - schedule.planned() > max(schedule.catch_up, ON_TIME):
                 schedule = await self._all_missed(schedule, now, f"No process offered its workspace, {workspace}.")
             made = schedule.job(now, job.version)
-            return msgspec.structs.replace(made, due=max(made.due or 0.0, now + _ELSEWHERE))
+            return made if made.due is None else msgspec.structs.replace(made, due=max(made.due, now + _ELSEWHERE))
         schedule = await self._triggers.work(schedule)
-        if schedule.is_active and schedule.next_due() <= now:
+        if schedule.is_active and not schedule.timer and schedule.planned() <= now:
             try:
                 schedule = await self._planned(schedule, now)
             except BadInput as error:  # its last moment has passed
                 schedule = await self._triggers.suspend(schedule, str(error))
         return schedule.job(self._triggers.now(), job.version)
 
+    async def fire_at(self, timer: str, moment: float) -> bool:
+        """Asks for a firing because a timer outside the store says that its moment has come. Returns False if there is no
+        schedule with this timer.
+        """
+        found = next((one for one in await self._triggers.every(Schedule) if one.timer == timer), None)
+        if found is None:
+            return False
+        now, key = self._triggers.now(), key_of(moment)
+        if found.is_late(moment, now) and found.is_active and found.firing(key) is None:
+            late = Firing(key, moment, "missed", reason=_NOBODY, done=now)
+            await self._triggers.alter(Schedule, found, lambda one: one.recorded(late))
+            words = f"Schedule '{found.name}' missed a firing of {found.target.words}. {_NOBODY}"
+            await self._triggers.notify(found, f"missed.{key}", words)
+        else:
+            await self._triggers.request(Schedule, found.name, found.tenant, key, at=moment)
+        await self._triggers.alter(Schedule, found, lambda one: one.moved_on(max(moment, now)))
+        return True
+
     async def _planned(self, schedule: Schedule, now: float) -> Schedule:
         """Fires the latest of the moments that have come, unless it is too late for it; the others are missed."""
         due = self._passed(schedule, now)
         *earlier, latest = due
-        if now - latest > max(schedule.catch_up + schedule.delay(latest), ON_TIME):
-            return await self._all_missed(schedule, now, "No process was there in time.")
+        if schedule.is_late(latest, now):
+            return await self._all_missed(schedule, now, _NOBODY)
         schedule = _missed(schedule, earlier, now, "A later firing made up for it.")
         firing = Firing(key_of(latest), latest, "requested")
         if schedule.firing(firing.key) is None:  # otherwise the clock was set back
@@ -164,7 +198,7 @@ class Schedules:
         count = 0
         for one in page:
             try:
-                if one.is_active and one.next > next_moment(one.cron, one.zone, now):
+                if one.is_active and not one.timer and one.next > next_moment(one.cron, one.zone, now):
                     await self._triggers.change(Schedule, one.name, Principal(tenant=one.tenant), self._from_now)
                     count += 1
             except StoreError:

@@ -14,7 +14,9 @@ from cuebook.service.dispatch.sweep import Sweep
 from cuebook.service.dispatch.temporal import workflow
 from cuebook.service.dispatch.temporal.activities import Activities
 from cuebook.service.dispatch.temporal.dispatcher import TemporalDispatcher
+from cuebook.service.dispatch.temporal.firing import FireWorkflow
 from cuebook.service.dispatch.temporal.queues import queues_of
+from cuebook.service.dispatch.temporal.schedules import Fire, FireActivity, TemporalTimers
 from cuebook.service.dispatch.temporal.slots import Slots
 from cuebook.service.dispatch.temporal.workflow import RunWorkflow
 from cuebook.service.service import Service
@@ -41,13 +43,17 @@ class TemporalWorker:
         at_once: int = 20,
         drain: float = 25.0,
         released: Released | None = None,
+        fire: Fire | None = None,
     ) -> None:
-        """Drives at most `at_once` runs at a time. When it stops, they may continue for `drain` seconds."""
+        """Drives at most `at_once` runs at a time. When it stops, they may continue for `drain` seconds. `fire`
+        fires the schedules whose moments come.
+        """
         self._grace = timedelta(seconds=drain)
         self._service = service
         self._dispatcher = dispatcher
         self._slots = Slots(at_once)
         self._activities = Activities(service, dispatcher.server.queue, self._slots, released)
+        self._fire = None if fire is None else FireActivity(TemporalTimers(dispatcher), fire)
         self._sweep = Sweep(service, lambda: self._slots.has_room)
         self._workers: list[Worker] = []
         self._running: list[asyncio.Task[None]] = []
@@ -59,13 +65,14 @@ class TemporalWorker:
         base = self._dispatcher.server.queue
         for queue in queues_of(base, self._service.offer or Offer()):
             plain = queue == base
+            firing = [] if self._fire is None or not plain else [self._fire.fire]
             self._workers.append(
                 Worker(
                     client,
                     task_queue=queue,
                     build_id=f"cuebook-{__version__}",  # by default, the SDK would read all modules from disk
-                    workflows=[RunWorkflow] if plain else [],
-                    activities=[self._activities.activate, *([self._activities.cancel] if plain else [])],
+                    workflows=[RunWorkflow, *([FireWorkflow] if firing else [])] if plain else [],
+                    activities=[self._activities.activate, *([self._activities.cancel] if plain else []), *firing],
                     max_cached_workflows=0,  # a waiting run holds nothing, and no worker's death delays a workflow
                     tuner=WorkerTuner.create_composite(
                         workflow_supplier=FixedSizeSlotSupplier(_WORKFLOW_TASKS),
