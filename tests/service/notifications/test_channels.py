@@ -19,7 +19,7 @@ from cuebook.service.notifications.channels.slack import Slack
 from cuebook.service.notifications.channels.webhook import key_of
 from cuebook.service.notifications.message import Message
 from cuebook.system.process import state_of
-from tests.service.notifications.notified import SECRETS, reveal, slack
+from tests.service.notifications.notified import SECRETS, reveal, slack, webhook
 from tests.support.http_servers import Authority
 from tests.support.mail_server import mail_server
 from tests.support.programs import eventually
@@ -222,6 +222,15 @@ async def test_slack_errors_and_pauses_are_passed_on(tmp_path: Path) -> None:
         with pytest.raises(Undelivered) as busy:
             await slack(f"http://{api.place}/api").send(ASKS, NOW, None)
     assert busy.value.after == 30
+
+
+async def test_a_configured_name_does_not_lead_to_the_metadata_of_a_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look_up(host: str, port: int) -> list[str]:
+        return ["169.254.169.254"]
+
+    monkeypatch.setattr("cuebook.system.network.look_up", look_up)
+    with pytest.raises(Undelivered, match="was not contacted: hooks"):
+        await webhook("http://hooks.example.com/x").send(ASKS, NOW, None)
 
 
 async def test_a_key_may_be_written_as_standard_webhooks_writes_it() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cuebook.config.notifications import Rules
-from cuebook.gate.roles import NotAllowed, Principal
+from cuebook.gate.roles import NotAllowed, Principal, Role
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Signal
@@ -88,9 +88,9 @@ async def test_a_clock_that_is_set_back_repeats_no_message(store: Store, tmp_pat
 async def test_each_person_gets_their_own_runs_and_with_all_what_they_may_end(store: Store, tmp_path: Path) -> None:
     mail = Kept("mail", **MAIL)
     notified = Notified(store, tmp_path, mail, usual=Rules(events=()))
-    names = {"me": "runner", "rita": "runner", "vera": "viewer", "mine": "runner"}
-    for name, role in names.items():
-        who = await notified.user(name, role)  # type: ignore[arg-type]
+    roles: dict[str, Role] = {"me": "runner", "rita": "runner", "vera": "viewer", "mine": "runner"}
+    for name, role in roles.items():
+        who = await notified.user(name, role)
         runs = "mine" if name == "mine" else "all"
         wanted = {"events": ("waiting",), "channels": ("mail",), "address": f"{name}@example.com", "runs": runs}
         await notified.notifier.people.change(who, wanted)
@@ -98,6 +98,19 @@ async def test_each_person_gets_their_own_runs_and_with_all_what_they_may_end(st
     await notified.look()
     assert {one.to for one in mail.got} == {"me", "rita"}
     assert {one.address for one in mail.recipients if one is not None} == {"me@example.com", "rita@example.com"}
+
+
+async def test_a_budget_concerns_the_person_whom_it_limits_and_admins(store: Store, tmp_path: Path) -> None:
+    mail = Kept("mail", **MAIL)
+    notified = Notified(store, tmp_path, mail, usual=Rules(events=()))
+    roles: dict[str, Role] = {"ana": "runner", "bob": "approver", "root": "admin"}
+    for name, role in roles.items():
+        wanted = {"events": ("budget",), "channels": ("mail",), "address": f"{name}@example.com", "runs": "all"}
+        await notified.notifier.people.change(await notified.user(name, role), wanted)
+    await notified.say("budget", playbook="", owner="ana", text="ana used $4 of $5 on 2026-03-10.")
+    await notified.look()
+    assert {one.to for one in mail.got} == {"ana", "root"}
+    assert {one.title for one in mail.got} == {"A budget has passed a mark"}
 
 
 async def test_a_person_who_was_removed_gets_nothing(store: Store, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from cuebook.kernel.run import WaitRow
 from cuebook.kernel.short_ids import short_id
 from cuebook.service.notifications.channels import Undelivered
 from cuebook.service.notifications.channels.channel import revealed
-from cuebook.service.notifications.channels.slack import Slack, decided
+from cuebook.service.notifications.channels.slack import Slack, decided, quoted
 from cuebook.service.notifications.message import DECISIONS
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class SlackRequests:
         if not _is_account(account):
             return {}
         text = await self._invitation(name, account, fields.get("user_name", ""))
-        return {"response_type": "ephemeral", "text": text}
+        return {"response_type": "ephemeral", "text": quoted(text)}
 
     async def _verify(self, settings: ChannelSettings, body: bytes, timestamp: str, signature: str) -> None:
         now = self._store.now()
@@ -148,7 +148,7 @@ class SlackRequests:
     # --- what Slack is told ---
 
     async def _tell(self, name: str, click: Click, words: str) -> None:
-        said = {"channel": click.place, "user": click.user, "text": words, "parse": "none"}
+        said = {"channel": click.place, "user": click.user, "text": quoted(words), "parse": "none"}
         await self._ask(name, click, "chat.postEphemeral", said)
 
     async def _replace(self, name: str, click: Click, wait: WaitRow, done: WaitRow, who: Principal) -> None:

@@ -60,9 +60,9 @@ class Workspace:
         elements = [one for block in blocks if block["type"] == "actions" for one in block["elements"]]
         return next(one for one in elements if one["action_id"] == action)
 
-    async def waits(self) -> tuple[str, dict[str, Any]]:
+    async def waits(self, pipeline: str = GATED) -> tuple[str, dict[str, Any]]:
         """A run that waits for an approval, of which Slack was told."""
-        self.web.book("gated.yml", GATED)
+        self.web.book("gated.yml", pipeline)
         run = await self.web.begin(playbook="gated")
         wait = await self.web.waiting(run)
         await self.deliver()
@@ -101,14 +101,16 @@ class Workspace:
         _, token = await self.web.service.add_user(name, [role])
         assert (await self.click(account=account)).status_code == 200
         await self.deliver()
-        code = self.code()
+        code = self.code(account)
         headers = {"Authorization": f"Bearer {token}"}
         linked = await self.web.guest.post("/api/notifications/links", json={"code": code}, headers=headers)
         assert linked.status_code == 201, linked.text
         assert linked.json()["account"] == account
 
-    def code(self) -> str:
-        found = re.search(r"notify link (\w+)`", self.sent("chat.postEphemeral")[-1]["text"])
+    def code(self, account: str = ANA) -> str:
+        user = account.partition(".")[2]
+        (*_, told) = [one["text"] for one in self.sent("chat.postEphemeral") if one["user"] == user]
+        found = re.search(r"notify link (\w+)`", told)
         assert found is not None
         return found[1]
 
@@ -165,6 +167,36 @@ async def test_a_click_denies(workspace: Workspace) -> None:
     assert (row.by, row.answer["decision"]) == ("ana", "deny")
 
 
+async def test_of_two_votes_that_are_needed_a_click_is_one(workspace: Workspace) -> None:
+    run, wait = await workspace.waits(GATED.replace("approval: required", "approval: {text: Go?, votes: 2}"))
+    await workspace.person("ana", "approver")
+    await workspace.click()
+    await workspace.click()
+    await workspace.deliver()
+    assert (await workspace.wait(wait["wait"])).state == "open"
+    told = [one["text"] for one in workspace.sent("chat.postEphemeral")]
+    assert "Your vote was counted" in told[-2] + told[-1]
+    assert "has already voted" in told[-2] + told[-1]
+    await workspace.person("bob", "approver", "T01.Ubob")
+    await workspace.click(account="T01.Ubob")
+    await workspace.web.until(run, "completed")
+    row = await workspace.wait(wait["wait"])
+    assert [(vote["by"], vote["through"]) for vote in row.answer["votes"]] == [
+        ("ana", f"Slack account {ANA}"),
+        ("bob", "Slack account T01.Ubob"),
+    ]
+
+
+async def test_who_does_not_see_a_run_does_not_decide_on_it(workspace: Workspace) -> None:
+    _, wait = await workspace.waits()
+    await workspace.person("ana", "approver")
+    workspace.web.service.visibility.rule = "owner"
+    await workspace.click()
+    await workspace.deliver()
+    assert (await workspace.wait(wait["wait"])).state == "open"
+    assert [one["why"] for one in await workspace.refusals()] == ["not_found"]
+
+
 async def test_an_account_that_nobody_linked_decides_nothing_and_gets_a_code(workspace: Workspace) -> None:
     _, wait = await workspace.waits()
     assert (await workspace.click()).status_code == 200
@@ -181,7 +213,7 @@ async def test_a_code_links_once_and_for_ten_minutes(workspace: Workspace, monke
     assert (await workspace.web.client.post("/api/notifications/links", json={"code": used})).status_code == 422
     await workspace.click(account="T01.Ubob")
     await workspace.deliver()
-    late, store = workspace.code(), workspace.web.service._store
+    late, store = workspace.code("T01.Ubob"), workspace.web.service._store
     now = time.time()
     monkeypatch.setattr(store, "now", lambda: now + 601)
     refused = await workspace.web.client.post("/api/notifications/links", json={"code": late})

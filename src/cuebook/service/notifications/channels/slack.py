@@ -120,5 +120,10 @@ def _plain(text: str) -> dict[str, Any]:
 
 
 def escaped(text: str) -> str:
+    """A text in which Slack sees neither mentions nor links nor code."""
+    return quoted(text).replace("`", "'")
+
+
+def quoted(text: str) -> str:
     """A text in which Slack sees neither mentions nor links."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("`", "'")
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
