@@ -26,6 +26,7 @@ LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 """The label of a workspace. It never looks like a path."""
 _ADDRESS = re.compile(r"[^\s/@:]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}", re.ASCII)
 _COLLECTOR = re.compile(r"https?://(?:[^\s/@:?#]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?(?:/[^\s?#@]*)?", re.ASCII)
+_SCOPE = re.compile(r"[!#-\[\]-~]+", re.ASCII)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 """The name of an environment variable."""
 _HANDLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|keyring:\S.*|file:~?/.+|secret:[A-Za-z0-9][A-Za-z0-9._@-]*", re.ASCII)
@@ -177,6 +178,13 @@ def _scopes(value: Any) -> str:
     if "openid" not in scopes:
         raise _Unfit('must contain openid, as in "openid profile email"')
     return " ".join(scopes)
+
+
+def _scope_names(value: Any) -> tuple[str, ...]:
+    names = _groups(value)
+    if not all(_SCOPE.fullmatch(one) for one in names):
+        raise _Unfit('must be a list of scopes, such as ["openid", "cuebook:runner"]')
+    return names
 
 
 def _groups(value: Any) -> tuple[str, ...]:
@@ -380,7 +388,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "oidc.recheck": _session,
     "oidc.local_sign_in": _switch,
     "oidc.audience": _text,
-    "oidc.mcp_scopes": _groups,
+    "oidc.mcp_scopes": _scope_names,
     "metrics.address": _address,
     "metrics.token": _handle,
     "otel.endpoint": _collector,

@@ -206,7 +206,8 @@ class Administration:
         given = _digest(token)
         for user in [msgspec.convert(body, User) for body in (await self._store.kept(tenant, "user")).values()]:
             if hmac.compare_digest(user.token, given) and not is_reserved(user.name):
-                return Principal(user.name, tenant, frozenset(user.all_roles))
+                # Not those of groups: nobody would notice when they change.
+                return Principal(user.name, tenant, frozenset(user.roles))
         return None
 
     async def _user(self, name: str, tenant: str) -> User:

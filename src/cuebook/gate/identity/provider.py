@@ -45,6 +45,7 @@ FAILED_FOR = 2.0
 DOWN_FOR = 60.0
 _LARGEST = 1_000_000
 _LONGEST_TOKEN = 20_000
+LONGEST_SUBJECT = 255
 
 
 class ProviderDown(CuebookError):
@@ -174,7 +175,7 @@ class Provider:
                 raise TokenRefused("The token is for several clients.", fix=_AGAIN)
         except (JoseError, ValueError, TypeError) as error:
             raise TokenRefused(f"The token of {self.settings.label} is not valid: {_why(error)}.", fix=_AGAIN) from None
-        return dict(token.claims)
+        return self._checked_subject(dict(token.claims))
 
     async def _user_info(self, access_token: str, subject: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """More about the person who signed in, for providers that put groups only there."""
@@ -208,7 +209,7 @@ class Provider:
             token.claims
         ):
             raise TokenRefused("This is not an access token.")
-        return dict(token.claims)
+        return self._checked_subject(dict(token.claims))
 
     # --- signatures ---
 
@@ -228,6 +229,12 @@ class Provider:
             except (JoseError, ValueError, TypeError) as error:
                 raise TokenRefused(f"The token is not valid: {_why(error)}.") from None
         raise AssertionError
+
+    def _checked_subject(self, claims: dict[str, Any]) -> dict[str, Any]:
+        subject = claims.get("sub")
+        if not isinstance(subject, str) or not 0 < len(subject) <= LONGEST_SUBJECT:
+            raise TokenRefused("The subject of the token is not valid.")
+        return claims
 
     def _may_refetch(self) -> bool:
         if self._monotonic() - self._forced < REFETCH_EVERY:

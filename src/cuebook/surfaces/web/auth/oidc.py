@@ -6,6 +6,7 @@ A cookie that other sites cannot set carries the state, the nonce and the verifi
 from __future__ import annotations
 
 import logging
+import re
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -13,7 +14,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from cuebook.gate.identity import ProviderDown
-from cuebook.gate.identity.provider import Login
+from cuebook.gate.identity.provider import Login, is_secure
 from cuebook.gate.roles import NotAllowed, Origin, Principal
 from cuebook.kernel.errors import CuebookError
 from cuebook.service.access.identity import WAY, Identities
@@ -31,6 +32,7 @@ RESOURCE = "/.well-known/oauth-protected-resource"
 MCP = "/mcp"
 _BACK_WITHIN = 600
 """Seconds for signing in at the provider."""
+_STATE = re.compile(r"[A-Za-z0-9_-]{43}")
 _SILENT_REFUSALS = ("login_required", "interaction_required", "consent_required", "account_selection_required")
 
 
@@ -73,6 +75,7 @@ async def callback(request: Request, site: Site, who: Principal) -> Response:
     """Signs in who comes back from the provider, and continues with the page that they wanted."""
     identities, query = _identities(site), request.query_params
     state = query.get("state", "")
+    state = state if _STATE.fullmatch(state) else ""  # it becomes the name of a cookie
     cookie = _cookie(site, state)
     attempt = site.sessions.unsealed("attempt", request.cookies.get(cookie, ""), Attempt)
     onward = attempt.next if attempt is not None else HOME
@@ -171,7 +174,7 @@ async def sign_out_place(request: HTTPConnection, site: Site) -> str:
         place = (await site.identities.provider.metadata()).get("end_session_endpoint")
     except ProviderDown:
         return ""
-    if not isinstance(place, str) or urlsplit(place).scheme not in ("http", "https"):
+    if not isinstance(place, str) or not is_secure(place):
         return ""
     query = {
         "client_id": site.identities.settings.client_id,

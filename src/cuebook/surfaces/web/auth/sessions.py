@@ -175,8 +175,12 @@ class Sessions:
         if body is None or is_reserved(ticket.user):
             return None
         user = msgspec.convert(body, User)
-        proof = _identity_proof(user) if ticket.way == WAY else _proof(user.token)
-        if not user.all_roles or not _same(proof, ticket.proof):
+        if ticket.way != WAY:
+            known = _same(_proof(user.token), ticket.proof)
+            return Principal(ticket.user, ticket.tenant, frozenset(user.roles)) if known else None
+        if self._identities is None or user.issuer != self._identities.settings.issuer:
+            return None
+        if not user.all_roles or not _same(_identity_proof(user), ticket.proof):
             return None
         return Principal(ticket.user, ticket.tenant, frozenset(user.all_roles))
 

@@ -8,7 +8,6 @@ from starlette.responses import Response
 
 from cuebook.gate.roles import MEANING
 from cuebook.service.service import Principal
-from cuebook.surfaces.web.api import users as rest
 from cuebook.surfaces.web.auth.guard import waiting_for
 from cuebook.surfaces.web.pages.render import page
 from cuebook.surfaces.web.site import Site
@@ -31,12 +30,12 @@ async def users(request: Request, site: Site, who: Principal) -> Response:
 async def audit(request: Request, site: Site, who: Principal) -> Response:
     """The newest acts, or those before a number."""
     before = request.query_params.get("before", "")
-    records = await site.service.admin_audit.acts(who, newest=True, limit=rest.MOST_ACTS)
-    last = records[-1].seq if records else 0
+    newest = await site.service.admin_audit.acts(who, newest=True, limit=1)
+    last = newest[-1].seq if newest else 0
     end = min(int(before), last + 1) if before.isascii() and before.isdigit() and len(before) < 10 else last + 1
     first = max(0, end - 1 - _SHOWN)
     shown = [one for one in await site.service.admin_audit.acts(who, after=first, limit=_SHOWN) if one.seq < end]
-    check = await site.service.admin_audit.verify(who)
+    check = await site.service.admin_audit.verify(who) if "verify" in request.query_params else None
     acts = [(one.seq, one.act, _words(msgspec.to_builtins(one.act.details))) for one in reversed(shown)]
     older = acts[-1][0] if acts and acts[-1][0] > 1 else 0
     return page(
@@ -46,6 +45,7 @@ async def audit(request: Request, site: Site, who: Principal) -> Response:
         acts=acts,
         older=older,
         check=check,
+        last=last,
         newest=end > last,
     )
 
