@@ -25,7 +25,8 @@ from cuebook.kernel.journal import Verdict
 from cuebook.kernel.ports import RunCopy, Store
 from cuebook.kernel.run import RunRow
 from cuebook.service.audit.signature import SignedFile, Signer, unsigned
-from cuebook.service.transfer import Copied, copy_runs, full_check
+from cuebook.service.sensitive import INDEX, payload
+from cuebook.service.transfer import Copied, copy_runs, copy_sensitive, full_check
 from cuebook.stores.sqlite import SqliteStore
 
 FORMAT = "cuebook-runs-1"
@@ -50,6 +51,8 @@ class Line(msgspec.Struct, omit_defaults=True):
     """Tenant, digest of the file, number and content."""
     file: tuple[str, str, int] | None = None
     """Tenant, digest and size of a file whose pieces precede it."""
+    sensitive: tuple[str, str, dict[str, Any]] | None = None
+    """Tenant, run, and the values of its sensitive inputs."""
     sha256: str = ""
     """Of all lines before the last one, which has it."""
 
@@ -59,12 +62,20 @@ _decode = msgspec.json.Decoder(Line).decode
 
 
 async def export_runs(
-    store: Store, runs: Sequence[str], path: Path, who: Principal, signer: Signer | None = None
+    store: Store,
+    runs: Sequence[str],
+    path: Path,
+    who: Principal,
+    signer: Signer | None = None,
+    *,
+    sensitive: bool = False,
 ) -> list[str]:
     """Writes runs to a new file, with the runs that they need, and signs it; returns all of them, in order. Each is verified
-    before.
+    before. With `sensitive`, the file has the values of sensitive inputs, so that runs that wait can continue elsewhere.
     """
     who.require("viewer", "view runs")
+    if sensitive:
+        who.require("admin", "export sensitive inputs")
     rows = await _with_needed(store, runs)
     check = full_check(store)
     for row in rows:
@@ -85,6 +96,10 @@ async def export_runs(
             }
             files.update({(row.tenant, digest): None for digest in copy.files})
             out.put(Line(run=copy))
+        for row in rows if sensitive else ():
+            values = (await store.kept(row.tenant, payload(row.id))).get("inputs")
+            if values is not None:
+                out.put(Line(sensitive=(row.tenant, row.id, values)))
         for tenant, digest in files:
             async for line in _file_lines(store, tenant, digest):
                 out.put(line)
@@ -100,7 +115,9 @@ async def import_runs(path: Path, target: Store, who: Principal, see: Callable[[
     who.require("admin", "import runs")
     _check(path)
     async with _staged(path) as staged:
-        return await copy_runs(staged, target, see, full_check(staged))
+        results = await copy_runs(staged, target, see, full_check(staged))
+        await copy_sensitive(staged, target, {one.run for one in results if one.result == "copied"})
+        return results
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -235,6 +252,10 @@ async def _take(path: Path, store: Store, data: bytes) -> None:
         await store.put_piece(*line.piece)
     elif line.file is not None:
         await store.put_file(*line.file)
+    elif line.sensitive is not None:
+        tenant, run, values = line.sensitive
+        await store.keep(tenant, INDEX, run, {"at": time.time()})
+        await store.keep(tenant, payload(run), "inputs", values)
 
 
 def _new_file(path: Path) -> IO[bytes]:

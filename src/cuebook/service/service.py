@@ -330,13 +330,13 @@ class Service(Queries):
         return AdminAudit(self._store)
 
     async def export_runs(
-        self, runs: Sequence[str], path: Path, who: Principal = Principal(), signer: Signer | None = None
+        self, runs: Sequence[str], path: Path, who: Principal = Principal(), signer: Signer | None = None, **more: bool
     ) -> list[str]:
         """Writes runs to a file for another installation, with the runs that they need; returns all of them."""
         from cuebook.service.exchange import export_runs
 
         runs = [(await self.get(run, who)).id for run in runs]
-        return await export_runs(self._store, runs, path, who, signer)
+        return await export_runs(self._store, runs, path, who, signer, **more)
 
     async def import_runs(self, path: Path, who: Principal, see: Callable[[Copied], None]) -> list[Copied]:
         """Adds the runs of an exported file."""

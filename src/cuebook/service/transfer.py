@@ -84,17 +84,19 @@ async def copy_decisions(source: Store, target: Store) -> int:
                 if name not in present:
                     await target.keep(tenant, kind, name, body)
                     copied += 1
-    copied += await _copy_sensitive(source, target)
+    copied += await copy_sensitive(source, target)
     await target.take_spending(await source.spending())
     await _copy_acts(source, target)
     return copied
 
 
-async def _copy_sensitive(source: Store, target: Store) -> int:
-    """Copies the values of sensitive inputs of runs that are not over."""
+async def copy_sensitive(source: Store, target: Store, only: Collection[str] | None = None) -> int:
+    """Copies the values of sensitive inputs that the target does not have. With `only`, no other runs' are."""
     copied = 0
     for tenant in await source.tenants(INDEX):
         for run, body in (await source.kept(tenant, INDEX)).items():
+            if only is not None and run not in only:
+                continue
             values = (await source.kept(tenant, payload(run))).get("inputs")
             if values is not None and not await target.is_kept(tenant, payload(run), "inputs"):
                 await target.keep(tenant, INDEX, run, body)

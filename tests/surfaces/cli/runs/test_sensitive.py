@@ -281,6 +281,14 @@ def test_a_run_in_another_store_says_that_the_value_is_not_there(cli: CommandLin
     assert cli.call("import", "run.cuebook", *other).code == 0
     ended = cli.call("answer", waiting, "yes", *other)
     assert (ended.code, "The sensitive input 'email' is not available" in ended.out + ended.err) == (1, True)
+    assert cli.call("export", waiting, "whole.cuebook", "--with-sensitive").code == 0
+    cli.call("users", "add", "bob", "--role", "runner")
+    refused = cli.call("export", waiting, "bobs.cuebook", "--with-sensitive", "--as", "bob")
+    assert (refused.code, "requires the role admin" in refused.err) == (5, True)
+    third = ["--store", str(cli.store.with_name("third.db"))]
+    assert cli.call("import", "whole.cuebook", *third).code == 0
+    assert cli.call("answer", waiting, "yes", *third).code == 0
+    assert b"hara@" not in cli.store.with_name("third.db").read_bytes()
     moved = ["--store", str(cli.store.with_name("moved.db"))]
     assert cli.call("store", "copy", cli.store, moved[1]).code == 0
     assert cli.call("answer", waiting, "yes", *moved).code == 0

@@ -24,6 +24,11 @@ from cuebook.wiring.evidence import signer_of
     "export",
     [
         click.Argument(["names"], nargs=-1, required=True, metavar="RUN... FILE"),
+        click.Option(
+            ["--with-sensitive"],
+            is_flag=True,
+            help="Include the values of sensitive inputs, so that runs that wait can continue elsewhere; only admins may.",
+        ),
         options.AS_USER,
         options.STORE,
         options.AS_JSON,
@@ -33,7 +38,8 @@ def export_command(given: Given) -> int:
     """Write runs to a file that another installation can import, verify and replay.
 
     The file has the runs with their texts and files, the runs that they were forked from or started by, and those that they
-    started. It ends with a digest of everything in it. Secrets are not in it. To only prove what a run did, use `cuebook audit
+    started. It ends with a digest of everything in it. Secrets are not in it, and sensitive inputs only with
+    --with-sensitive. To only prove what a run did, use `cuebook audit
     RUN --export FILE`.
     """
     *runs, path = given["names"]
@@ -44,7 +50,7 @@ def export_command(given: Given) -> int:
     async def act(service: Service) -> int:
         who = await session.acting(service, given)
         found = [(await service.get(run, who)).id for run in runs]
-        written = await service.export_runs(found, Path(path), who, signer)
+        written = await service.export_runs(found, Path(path), who, signer, sensitive=given["with_sensitive"])
         if given["as_json"]:
             sys.stdout.write(views.json_line({"file": path, "runs": written, "key": signer.key if signer else ""}))
         else:
