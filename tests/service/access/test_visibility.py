@@ -10,7 +10,7 @@ import pytest
 
 from cuebook.dialects.playbook import Playbook
 from cuebook.kernel.errors import NotFound
-from cuebook.kernel.ports import Store
+from cuebook.kernel.ports import RunFilter, Store
 from cuebook.kernel.run import Settings
 from cuebook.service.access.visibility import Rule
 from cuebook.service.service import Principal, Service
@@ -188,3 +188,19 @@ async def test_a_deleted_run_is_unknown_to_those_who_do_not_see_all(make: Make) 
         await service.get(run, BOB)
     assert "deleted" not in str(error.value)
     assert await service.retention.removals(BOB) == []
+
+
+async def test_lists_pages_and_acts_on_many_concern_only_what_is_seen(make: Make) -> None:
+    service = await make("owner")
+    first, _ = await run_of(service, ANN), await run_of(service, BOB)
+    second, asks_bob = await run_of(service, ANN), await run_of(service, ANN, NAMES)
+    which = RunFilter(name="asks.yml", status=["awaiting_input"])
+    page = await service.page(which, limit=2, who=ANN)
+    assert [row.id for row in page.rows] == [asks_bob, second]
+    last = await service.page(which, limit=2, cursor=page.next, who=ANN)
+    assert ([row.id for row in last.rows], last.next) == ([first], "")
+    assert len((await service.page(which, who=BOB)).rows) == 2, "his own run, and the one that asks him"
+    other = await service.bulk.act("cancel", RunFilter(among=[first, second]), BOB, dry_run=True)
+    assert (other.done, {one.code for one in other.refused}) == ([], {"not_found"})
+    assert (await service.bulk.act("cancel", RunFilter(owner="bob"), ANN)).done == []
+    assert (await service.bulk.act("cancel", which, ANN)).done == [asks_bob, second, first]
