@@ -292,3 +292,29 @@ def test_a_run_in_another_store_says_that_the_value_is_not_there(cli: CommandLin
     moved = ["--store", str(cli.store.with_name("moved.db"))]
     assert cli.call("store", "copy", cli.store, moved[1]).code == 0
     assert cli.call("answer", waiting, "yes", *moved).code == 0
+
+
+def test_a_value_that_is_changed_at_a_pause_is_hidden_too(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("mail.md", MAIL)
+    paused = cli.call("run", "mail.md", "--email", "first.o'hara@example.com", "--break", "1", "--json", "--no-ask")
+    run = paused.object["run"]
+    resumed = cli.call("resume", run, "--set", f"email={EMAIL}", "--json", "--no-ask")
+    assert (resumed.code, shows(resumed)) == (3, False), resumed.err
+    assert cli.call("answer", run, "yes").code == 0
+    assert f"Thank {EMAIL}." in server.prompts[-1]
+    assert not shows(cli.call("show", run, "--json"))
+    assert not shows(cli.call("audit", run))
+    assert b"hara@" not in stored(cli)
+
+
+def test_prune_purges_what_a_failed_run_kept_for_too_long(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("mail.md", MAIL)
+    server.replies = [400]
+    failed = cli.call("run", "mail.md", "--email", EMAIL, "--json", "--no-ask").object["run"]
+    cli.call("prune", "--older-than", "90d")
+    assert b"hara@" in stored(cli)
+    cli.environ["CUEBOOK_RETENTION_SENSITIVE"] = "0s"
+    cli.call("prune", "--older-than", "90d")
+    assert b"hara@" not in stored(cli)
+    retried = cli.call("retry", failed, "--json", "--no-ask")
+    assert "The sensitive input 'email' is not available" in retried.out + retried.err
