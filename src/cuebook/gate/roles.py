@@ -16,7 +16,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 MEANING: dict[Role, str] = {
     "viewer": "view runs",
-    "runner": "start, answer, resume and cancel runs",
+    "runner": "start, schedule, answer, resume and cancel runs",
     "approver": "approve or deny actions of runs, also in advance",
     "admin": "do everything, and manage users, secrets and overrides",
 }

@@ -14,12 +14,13 @@ from cuebook.kernel.fold.verify import texts_behind
 from cuebook.kernel.journal import Verdict, verify
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow
+from cuebook.kernel.triggers import NAMED_TRIGGERS
 from cuebook.service.sensitive import INDEX, payload
 from cuebook.service.start import programs_of
 
 KEPT = (
     *("user", "secret", "override", "trust", "state", "budget", "budget_mark", "budget_release"),
-    *("notify_preferences", "slack_link"),
+    *("notify_preferences", "slack_link", "standing"),
 )
 """The kinds of decisions that apply to all runs of a store, and the values that runs keep for later ones."""
 
@@ -73,7 +74,8 @@ async def copy_runs(
 
 
 async def copy_decisions(source: Store, target: Store) -> int:
-    """Copies users, secrets, overrides, trust and budgets that the target does not have; returns how many. What runs used is
+    """Copies users, secrets, overrides, trust, budgets, schedules and triggers that the target does not have; returns how
+    many. What runs used is
     copied too, and so is the audit of administrative acts, unless the target has another one.
     """
     copied = 0
@@ -84,7 +86,7 @@ async def copy_decisions(source: Store, target: Store) -> int:
                 if name not in present:
                     await target.keep(tenant, kind, name, body)
                     copied += 1
-    copied += await copy_sensitive(source, target)
+    copied += await copy_sensitive(source, target) + await _copy_triggers(source, target)
     await target.take_spending(await source.spending())
     await _copy_acts(source, target)
     return copied
@@ -102,6 +104,15 @@ async def copy_sensitive(source: Store, target: Store, only: Collection[str] | N
                 await target.keep(tenant, INDEX, run, body)
                 await target.keep(tenant, payload(run), "inputs", values)
                 copied += 1
+    return copied
+
+
+async def _copy_triggers(source: Store, target: Store) -> int:
+    """Copies the schedules and other triggers. From then on they fire in both stores, if both are served."""
+    copied = 0
+    for kind in NAMED_TRIGGERS:
+        for job in await source.jobs(kind):
+            copied += await target.put_job(msgspec.structs.replace(job, version=0)) is not None
     return copied
 
 

@@ -13,6 +13,7 @@ from cuebook.gate.roles import NotAllowed, Principal
 from cuebook.kernel.errors import BadInput, Conflict, NotFound
 from cuebook.kernel.ports import Store
 from cuebook.service.job_runner import JobRunner
+from cuebook.service.transfer import copy_decisions
 from cuebook.service.triggers.schedules import Schedule, Schedules, check_times
 from cuebook.stores.memory import MemoryStore
 from tests.service.triggers.scheduled import TEA, Clocked, at
@@ -314,3 +315,15 @@ async def test_only_the_owner_or_an_admin_changes_a_schedule(clocked: Clocked) -
         await clocked.schedules.pause("tea", bob)
     assert (await clocked.schedules.pause("tea", ada)).paused
     await clocked.triggers.remove(Schedule, "tea", Principal("root", roles=frozenset({"admin"})))
+
+
+async def test_schedules_move_with_a_store(clocked: Clocked) -> None:
+    made = await clocked.add("0 6 * * *")
+    await clocked.store.keep("local", "standing", made.trigger, {"trigger": made.trigger})
+    target = MemoryStore()
+    assert await copy_decisions(clocked.store, target) == 2
+    assert await copy_decisions(clocked.store, target) == 0
+    (job,) = await target.jobs("schedule")
+    assert Schedule.of(job) == made
+    assert await target.next_due(["schedule"]) == await clocked.store.next_due(["schedule"])
+    assert list(await target.kept("local", "standing")) == [made.trigger]
