@@ -54,6 +54,10 @@ async def test_an_outage_falls_to_the_next_and_the_reply_says_who_answered(kind:
     assert len(pair.first.requests) > 1, "its own retries come first"
     code, words = pair.observer.warnings[-1]
     assert code == "model_fallback"
+    *attempts, (noted, about) = pair.observer.notes
+    assert {name for name, _ in attempts} == {"model_attempt"}
+    assert {(data["model"], data["kind"]) for _, data in attempts} == {("a/one", kind)}
+    assert (noted, about["model"], about["to"], about["kind"]) == ("model_fallback", "a/one", "b/two", kind)
     assert words.startswith("a/one is unavailable, so b/two was called instead: It is down")
 
 
@@ -77,8 +81,10 @@ async def test_a_model_that_is_down_is_passed_over_for_a_while() -> None:
     pair = Pair([ModelError("server", "Down.")])
     await pair.ask()
     tried = len(pair.first.requests)
+    pair.observer.notes.clear()
     await pair.ask()
     assert len(pair.first.requests) == tried
+    assert pair.observer.notes == [("model_fallback", {"model": "a/one", "to": "b/two", "kind": "down"})]
     assert isinstance(await pair.ask("a/one"), Failed), "alone, it is tried"
     tried = len(pair.first.requests)
     pair.clock.now += 61.0

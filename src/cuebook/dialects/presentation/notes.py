@@ -24,8 +24,10 @@ def kernel_note(name: str, data: Mapping[str, Any]) -> Note:
             soon = f" in {data['wait']:.0f} s" if data.get("wait", 0) >= 1 else ""
             words = f"attempt {number} of {of}{soon}: {one_line(reason)}"
             return Note(words, words)
-        case "model_fallback", {"model": model, "to": other}:  # shown to users as a warning
-            return Note(f"asking {other}, because {model} is unavailable")
+        case "model_fallback", {"model": model, "to": other, "kind": kind}:
+            words = f"asking {other}, because {model} is unavailable"
+            # The first time there is also a warning, with the reason.
+            return Note(words, words, lasting=True) if kind == "down" else Note(words)
         case "model_waiting", {"provider": provider, **limits}:
             words = f"waits: {_limit_words(provider, limits)}"
             return Note(words, words)

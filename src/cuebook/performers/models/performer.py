@@ -185,6 +185,7 @@ class ModelPerformer:
         *_, (last, _) = found
         for (resolved, facts), (following, _) in zip(found, [*found[1:], found[-1]], strict=True):
             if resolved is not last and self._down.get(resolved.name, 0.0) > self._clock():
+                call.note("model_fallback", {"model": resolved.name, "to": following.name, "kind": "down"})
                 continue
             outcome = await self._one(effect, resolved, facts, call, limit)
             if resolved is last or not isinstance(outcome, Failed) or outcome.details.get("kind") not in RETRYABLE:

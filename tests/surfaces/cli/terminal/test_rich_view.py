@@ -12,6 +12,7 @@ from rich.console import Console
 from cuebook.kernel.context import Text as Told
 from cuebook.kernel.events import (
     ModelAsked,
+    Noted,
     Performed,
     Planned,
     PlannedStep,
@@ -192,6 +193,13 @@ def test_what_was_used_adds_up_over_the_steps() -> None:
     now[0] = 3.0
     assert progress.running
     assert progress.line() == "step 1 (2 of 3) asking m/x, 3 s   tokens 100 in, 10 out   $0.5000   total 10 s"
+    about = {"number": 2, "of": 5, "reason": "Busy.", "model": "m/x", "kind": "overloaded", "wait": 3.7}
+    progress.see(entry(Noted("model_attempt", about), Place(step="1", visit=2)))
+    assert progress.line().startswith("step 1 (2 of 3) attempt 2 of 5 in 4 s: Busy., 3 s")
+    progress.see(
+        entry(Noted("model_fallback", {"model": "m/x", "to": "n/y", "kind": "overloaded"}), Place(step="1", visit=2))
+    )
+    assert progress.line().startswith("step 1 (2 of 3) asking n/y, because m/x is unavailable, 3 s")
     progress.see(TextChunk("r", 2, "1", 0, "x" * 40))
     assert progress.line() == "step 1 (2 of 3) writing, 3 s   tokens 100 in, ~20 out   $0.5000   total 10 s"
     progress.see(TextReset("r", 2, "1"))
