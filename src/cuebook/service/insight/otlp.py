@@ -6,6 +6,7 @@ A collector that is slow or gone costs a run nothing: spans wait in a bounded qu
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _TIMEOUT = 5.0
 """Seconds that the collector has to take a batch."""
+_AGAIN = 600.0
+"""Seconds until the log says again that the collector cannot be reached."""
 _PARTING = 1.5
 """Seconds to send what is left when the process ends."""
 _DURATIONS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
@@ -56,6 +59,8 @@ class Otlp:
 
         from cuebook.service.insight.traces import RunIds
 
+        for signal in ("trace", "metric"):
+            logging.getLogger(f"{OTLPSpanExporter.__module__.rpartition('.')[0]}.{signal}_exporter").addFilter(_SELDOM)
         resource = Resource.create({"service.version": version, **_service()})
         self._ids = RunIds()
         given = dict(headers)
@@ -105,6 +110,24 @@ class Otlp:
         with suppress(TimeoutError):
             async with asyncio.timeout(_PARTING):
                 await done.wait()
+
+
+class _Seldom(logging.Filter):
+    """Says once in ten minutes that a collector cannot be reached, instead of with every attempt to send something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said = -_AGAIN
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.ERROR or record.created - self._said < _AGAIN:
+            return False
+        self._said = record.created
+        record.msg, record.args = "Traces or metrics could not be sent to the collector (otel.endpoint).", None
+        return True
+
+
+_SELDOM = _Seldom()
 
 
 def _service() -> dict[str, str]:

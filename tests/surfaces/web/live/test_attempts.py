@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import httpx2
 
@@ -38,7 +39,7 @@ def test_a_page_and_the_streams_show_an_attempt_while_the_next_one_is_under_way(
     assert (about["number"], about["of"], about["model"], about["kind"]) == (2, 5, "test/echo-1", "server")
 
 
-def until_noted(client: httpx2.Client, run: str) -> dict[str, object]:
+def until_noted(client: httpx2.Client, run: str) -> dict[str, Any]:
     """The first note in the JSON stream of a run that is under way."""
     headers = {"Accept": "text/event-stream"}
     with client.stream("GET", f"/api/runs/{run}/events", headers=headers) as response:
