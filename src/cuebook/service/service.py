@@ -247,7 +247,7 @@ class Service(Queries):
         from cuebook.service.budgets.administration import BudgetAdministration
         from cuebook.service.budgets.allowance import Budgets
 
-        made = Budgets(self._store, self._clock, self.calendar, self.notify)
+        made = Budgets(self._store, self._clock, self.calendar, self.notify, self._limited.clear)
         return BudgetAdministration(self._store, made, self, self._clock, self._go_on)
 
     async def spent_budgets(self, playbook: str, who: Principal = Principal()) -> Sequence[str]:

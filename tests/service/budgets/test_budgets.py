@@ -55,6 +55,13 @@ async def test_a_run_waits_when_the_most_a_call_may_cost_no_longer_fits(store: S
     assert await spend(service, "other", owner="bob", n=4) == "completed"
 
 
+async def test_the_first_budget_limits_the_next_call_at_once(store: Store, tmp_path: Path) -> None:
+    service = spender(store, tmp_path, Priced(), Clock())
+    assert await spend(service, "before") == "completed"
+    await service.budgets.set("all", {"day": 1.0}, ADMIN)
+    assert await spend(service, "run") == PAUSED
+
+
 async def test_it_continues_when_the_day_is_over_and_not_before(store: Store, tmp_path: Path) -> None:
     clock = Clock()
     service = spender(store, tmp_path, Priced(), clock)

@@ -43,12 +43,19 @@ class Budgets:
     """The budgets in a store, as an allowance of the engine."""
 
     def __init__(
-        self, store: Store, clock: Callable[[], float], calendar: Calendar, notify: Callable[[Job], Awaitable[None]]
+        self,
+        store: Store,
+        clock: Callable[[], float],
+        calendar: Calendar,
+        notify: Callable[[Job], Awaitable[None]],
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        """`changed` is called when something was changed here."""
         self._store = store
         self._clock = clock
         self.calendar = calendar
         self._notify = notify
+        self._changed = changed
         self._known: dict[str, tuple[float, list[PeriodBudget]]] = {}
         self._releases: dict[str, tuple[float, list[Release]]] = {}
         self._past: dict[tuple[str | None, ...], tuple[float, Spending]] = {}
@@ -74,6 +81,7 @@ class Budgets:
         """Forgets what is remembered, because something was changed here."""
         self._known.clear()
         self._releases.clear()
+        self._changed()
         self._past.clear()
 
     async def used(self, tenant: str, limit: Limit, owner: str, day: str) -> Spending:

@@ -5,10 +5,21 @@ from cuebook.service.usage.report import (
     By,
     Group,
     UsageReport,
+    added_up,
     cost_words,
     report_object,
     usage_object,
     usage_report,
 )
 
-__all__ = ["BY", "By", "Group", "UsageReport", "cost_words", "report_object", "usage_object", "usage_report"]
+__all__ = [
+    "BY",
+    "By",
+    "Group",
+    "UsageReport",
+    "added_up",
+    "cost_words",
+    "report_object",
+    "usage_object",
+    "usage_report",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import date, timedelta
 from typing import Any, Literal, get_args
 
@@ -86,6 +86,14 @@ async def usage_report(
         if owner in ("", row.owner) and playbook in ("", row.playbook)
     ]
     return UsageReport(since, until, owner, Group("", _sum(rows)), tuple(rows))
+
+
+def added_up(groups: Iterable[Group], name_of: Callable[[str], str]) -> list[Group]:
+    """Groups that get the same name added up, in their order."""
+    found: dict[str, Spending] = {}
+    for one in groups:
+        found.setdefault(name_of(one.name), _nothing()).add(one.used)
+    return [Group(name, used) for name, used in found.items()]
 
 
 def days(since: str, until: str) -> Iterable[str]:

@@ -24,7 +24,18 @@ from cuebook.service.readiness import Readiness
 from cuebook.service.service import Principal, Service
 from cuebook.surfaces.mcp.http import Mounted
 from cuebook.surfaces.web import problems
-from cuebook.surfaces.web.api import evidence, files, hooks, nodes, notifications, runs, schedules, triggers, users
+from cuebook.surfaces.web.api import (
+    evidence,
+    files,
+    hooks,
+    nodes,
+    notifications,
+    runs,
+    schedules,
+    spending,
+    triggers,
+    users,
+)
 from cuebook.surfaces.web.api import library as catalog
 from cuebook.surfaces.web.auth import oidc
 from cuebook.surfaces.web.auth.access_log import AccessLog, sign_in_refused
@@ -33,6 +44,7 @@ from cuebook.surfaces.web.auth.sessions import Sessions, bearer_of
 from cuebook.surfaces.web.node_socket import NodeSocket
 from cuebook.surfaces.web.pages import pages, people, static
 from cuebook.surfaces.web.pages.notifications import notifications as notifications_page
+from cuebook.surfaces.web.pages.usage import usage as usage_page
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.site import Endpoint, Site
 from cuebook.wiring.triggers import administration_of
@@ -50,6 +62,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/inbox", "GET", pages.inbox, "viewer", "page"),
     Endpoint("/waits/{id}", "GET", pages.wait, "viewer", "page"),
     Endpoint("/schedules", "GET", pages.schedules, "viewer", "page"),
+    Endpoint("/usage", "GET", usage_page, "viewer", "page"),
     Endpoint("/settings/connections", "GET", pages.connections, "viewer", "page"),
     Endpoint("/settings/overrides", "GET", pages.overrides, "viewer", "page"),
     Endpoint("/settings/nodes", "GET", pages.nodes, "viewer", "page"),
@@ -94,7 +107,12 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/api/runs/{id}/files", "GET", files.files, "viewer", "json"),
     Endpoint("/api/runs/{id}/files/{digest}", "GET", files.file, "viewer", "json"),
     Endpoint("/api/runs/{id}/diff/{other}", "GET", runs.diff, "viewer", "json"),
+    Endpoint("/api/runs/{id}/allow", "POST", spending.allow, "approver", "json"),
     Endpoint("/api/usage", "GET", runs.usage, "viewer", "json"),
+    Endpoint("/api/spending", "GET", spending.spending, "viewer", "json"),
+    Endpoint("/api/budgets", "GET", spending.budgets, "viewer", "json"),
+    Endpoint("/api/budgets", "POST", spending.set_budget, "admin", "json"),
+    Endpoint("/api/budgets/{name}", "DELETE", spending.remove_budget, "admin", "json"),
     Endpoint("/api/inbox", "GET", runs.inbox, "viewer", "json"),
     Endpoint("/api/waits/{id}", "GET", runs.wait, "viewer", "json"),
     Endpoint("/api/waits/{id}/answer", "POST", runs.answer_wait, "runner", "json"),

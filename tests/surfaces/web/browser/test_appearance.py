@@ -157,6 +157,10 @@ async def furnish(web: ServedApp) -> dict[str, str]:
     await web.service.join("a.person.with.a.long.name@a-department.of-a-company.example", ["sales", "support"])
     await web.until(runs["fails"], "failed")
     await web.until(runs["is called at length"], "completed")
+    await web.service.budgets.set("person:a.person.with.a.long.name@a-department.of-a-company.example", {"month": 5.0})
+    await web.service.budgets.set("all", {"day_tokens": 1, "month": 50.0})
+    runs["waits for a budget"] = await web.begin(playbook="a-note-whose-file-has-a-long-name")
+    await web.until(runs["waits for a budget"], "paused")
     return {
         "/": "/",
         "/playbooks": "/playbooks",
@@ -171,6 +175,7 @@ async def furnish(web: ServedApp) -> dict[str, str]:
         "/inbox": "/inbox",
         "/waits/{id}": f"/waits/{waits['pipeline']['wait']}",
         "/schedules": "/schedules",
+        "/usage": "/usage?since=7d",
         "/settings/connections": "/settings/connections",
         "/settings/nodes": "/settings/nodes",
         "/settings/notifications": "/settings/notifications",

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from datetime import date, timedelta
 
 import click
 
-from cuebook.formats.duration import seconds_of
-from cuebook.kernel.errors import BadInput
-from cuebook.service.budgets.calendar import checked_day
 from cuebook.service.service import Service
 from cuebook.service.usage import BY, By, Group, UsageReport, cost_words, report_object
+from cuebook.service.usage.period import period_of
 from cuebook.surfaces.cli import options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import views
@@ -42,8 +39,7 @@ def usage_command(given: Given) -> int:
     async def look(service: Service) -> int:
         who = await session.acting(service, given)
         today = service.calendar.day(service.clock())
-        until = checked_day(given["until"], "--until") if given["until"] else today
-        since = _since(given["since"], until)
+        since, until = period_of(given["since"], given["until"], today, "--")
         found = await service.usage(who, since=since, until=until, playbook=given["playbook"])
         if given["as_json"]:
             sys.stdout.write(views.json_line(report_object(found, by)))
@@ -52,18 +48,6 @@ def usage_command(given: Given) -> int:
         return 0
 
     return session.with_service(given, look, looking=True)
-
-
-def _since(text: str, until: str) -> str:
-    """The first day: so many days before the last, which is one of them, or a date."""
-    try:
-        days = max(1, round((seconds_of(text) or 0) / 86_400))
-    except ValueError:
-        try:
-            return checked_day(text, "--since")
-        except BadInput as error:
-            raise BadInput(error.message, fix="Write a time such as 30d, or a date such as 2026-11-01.") from None
-    return (date.fromisoformat(until) - timedelta(days=days - 1)).isoformat()
 
 
 def _print(found: UsageReport, by: By) -> None:

@@ -64,6 +64,22 @@ class Start(_Body, frozen=True):
     key: IdempotencyKey = ""
 
 
+class SetBudget(_Body, frozen=True):
+    """Changes what is given of a budget; null removes a limit."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=300)]
+    day: Annotated[float, Meta(ge=0)] | msgspec.UnsetType | None = msgspec.UNSET
+    month: Annotated[float, Meta(ge=0)] | msgspec.UnsetType | None = msgspec.UNSET
+    day_tokens: Annotated[int, Meta(ge=0)] | msgspec.UnsetType | None = msgspec.UNSET
+    month_tokens: Annotated[int, Meta(ge=0)] | msgspec.UnsetType | None = msgspec.UNSET
+    soft: Annotated[float, Meta(gt=0, le=1)] | msgspec.UnsetType = msgspec.UNSET
+    unknown_cost: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class AllowOver(_Body, frozen=True):
+    reason: Reason = ""
+
+
 class Trigger(_Body, frozen=True):
     """Starts a run with the playbook's own token."""
 

@@ -1,0 +1,81 @@
+"""Draws a plot of bars as SVG. The table beside it has the same numbers, for those who cannot see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup, escape
+
+_WIDE, _HIGH = 720, 150
+_LEFT, _TOP, _BOTTOM = 62, 14, 22
+"""Room for the scale, above the bars, and for the names below them."""
+_MOST_NAMES = 6
+
+
+class Bar(NamedTuple):
+    name: str
+    value: float
+    words: str
+    """The value in words."""
+    unknown: bool = False
+    """Whether more was used than the value says; it is drawn as a mark above the bar."""
+
+
+def plot(bars: Sequence[Bar], title: str, words: Callable[[float], str]) -> Markup:
+    """The bars in a row, with a scale up to the largest one. `words` writes a number of the scale."""
+    most = max((bar.value for bar in bars), default=0.0)
+    floor, height = _HIGH - _BOTTOM, _HIGH - _BOTTOM - _TOP
+    each = (_WIDE - _LEFT) / max(1, len(bars))
+    wide = max(1.0, min(48.0, each * 0.8))
+    parts = [_scale(floor, height, most, words)]
+    step = max(1, -(-len(bars) // _MOST_NAMES))
+    for number, bar in enumerate(bars):
+        middle = _LEFT + each * (number + 0.5)
+        high = height * bar.value / most if most else 0.0
+        parts.append(_bar(bar, middle, wide, floor, max(high, 1.0 if bar.value else 0.0)))
+        if number % step == 0:
+            anchor = "start" if number == 0 and each < 60 else "middle"
+            x = middle - wide / 2 if anchor == "start" else middle
+            parts.append(
+                Markup('<text class="plot-name" x="{:.1f}" y="{}" text-anchor="{}">{}</text>').format(
+                    x, _HIGH - 6, anchor, bar.name
+                )
+            )
+    head = Markup('<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(_WIDE, _HIGH, title)
+    return head + Markup("").join(parts) + Markup("</svg>")
+
+
+def _scale(floor: float, height: float, most: float, words: Callable[[float], str]) -> Markup:
+    lines = []
+    for part in (0.0, 0.5, 1.0) if most else (0.0,):
+        y = floor - height * part
+        lines.append(
+            Markup(
+                '<path class="plot-line" d="M{} {:.1f}H{}"/><text class="plot-name" x="{}" y="{:.1f}" text-anchor="end">{}</text>'
+            ).format(_LEFT, y, _WIDE, _LEFT - 8, y + 4, words(most * part))
+        )
+    return Markup("").join(lines)
+
+
+def _bar(bar: Bar, middle: float, wide: float, floor: float, high: float) -> Markup:
+    if not bar.value and not bar.unknown:
+        return Markup("")
+    title = Markup("<title>{}</title>").format(f"{bar.name}: {bar.words}")
+    drawn = Markup('<rect class="plot-bar" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="2"/>').format(
+        middle - wide / 2, floor - high, wide, high
+    )
+    mark = Markup("")
+    if bar.unknown:
+        mark = Markup('<circle class="plot-unknown" cx="{:.1f}" cy="{:.1f}" r="3.5"/>').format(middle, floor - high - 7)
+    return Markup("<g>{}{}{}</g>").format(title, drawn, mark)
+
+
+def summary(title: str, bars: Sequence[Bar], total: str) -> str:
+    """What a plot shows, for those who cannot see it."""
+    if not bars:
+        return f"{title}: nothing"
+    largest = max(bars, key=lambda bar: bar.value)
+    return str(
+        escape(f"{title} from {bars[0].name} to {bars[-1].name}: {total}; most on {largest.name}, {largest.words}")
+    )
