@@ -110,5 +110,6 @@ def input_words(declared: Input) -> str:
         need = "required"
     elif declared.default:
         need = f"default: {short(declared.default)}"
+    need += "; sensitive" if declared.sensitive else ""
     about = f": {declared.description}" if declared.description else ""
     return f"{declared.name} ({declared.type}{values}; {need}){about}"

@@ -74,7 +74,8 @@ def _help(declared: Input) -> str:
     if declared.type == SECRET:
         words = with_fix(words, f"The handle of the secret, never its value: {_HANDLES}.")
     given = "optional" if declared.default is None else f"default: {declared.default}"
-    return f"{words} [{'required' if declared.required else given}]".strip()
+    sensitive = "; sensitive" if declared.sensitive else ""
+    return f"{words} [{'required' if declared.required else given}{sensitive}]".strip()
 
 
 def gather_inputs(given: dict[str, Any], document: Document, dialect: Dialect) -> dict[str, Any]:

@@ -148,6 +148,9 @@ def test_an_input_is_marked_when_the_run_is_started(cli: CommandLine, server: Mo
     unknown = cli.call("run", "plain.md", "--email", EMAIL, "--sensitive", "mail")
     assert (unknown.code, "There is no input 'mail'" in unknown.err) == (2, True)
     cli.write("mail.md", MAIL)
+    assert "[required; sensitive]" in " ".join(cli.call("run", "mail.md", "--help").out.split())
+    assert "email (string; required; sensitive)" in cli.call("explain", "mail.md", "--summary").out
+    cli.write("mail.md", MAIL)
     short = cli.call("run", "mail.md", "--email", "a@b.de")
     assert (short.code, "fewer than 8 characters" in short.err, "a@b.de" in short.err) == (2, True, False)
 

@@ -30,6 +30,9 @@ async def test_a_value_is_on_no_page_and_in_no_stream(web: ServedApp) -> None:
     model = ScriptedModel([f"Dear {EMAIL}, this is for {EMAIL}."], chunk=3)
     await web.model(Dripping(model)).serve()
     book = web.book("mail.md", MAIL)
+    (email, topic) = (await web.get(f"/api/playbooks/{book}"))["inputs"]
+    assert (email["sensitive"], topic["sensitive"]) == (True, False)
+    assert "sensitive: nothing shows it" in (await web.client.get(f"/playbooks/{book}/run")).text
     run = await web.begin(playbook=book, inputs={"email": EMAIL, "topic": "a long topic"}, sensitive=["topic"])
     live = asyncio.create_task(web.all_events(run))
     wait = await web.waiting(run)

@@ -57,6 +57,7 @@ def playbook_object(one: Listed) -> dict[str, Any]:
                 "default": declared.default,
                 "options": list(declared.options),
                 "description": declared.description,
+                "sensitive": declared.sensitive,
             }
             for declared in one.inputs
         ],
