@@ -119,6 +119,28 @@ async def test_a_message_is_given_up_after_a_day_and_the_status_says_why(store: 
     assert await notified.messages() == []
 
 
+async def test_a_message_that_was_given_up_can_be_sent_again(store: Store, tmp_path: Path) -> None:
+    channel, other = Kept("one", down=True), Kept("other", down=True)
+    channel.final = other.final = True
+    notified = Notified(store, tmp_path, channel, other)
+    await notified.say()
+    await notified.look()
+    assert await notified.states() == ["failed", "failed"]
+    channel.down = other.down = False
+    assert await notified.notifier.retry("one", Principal()) == 1
+    await notified.look()
+    assert ([one.text for one in channel.got], other.got) == (["It broke."], [])
+    assert await notified.notifier.retry("", Principal()) == 1
+    assert await notified.notifier.retry("", Principal()) == 0
+    acts = [one.act for one in await notified.service.admin_audit.acts(Principal())]
+    assert [(act.subject, act.details) for act in acts if act.what == "notify.retry"] == [
+        ("one", {"messages": 1}),
+        ("", {"messages": 1}),
+    ]
+    with pytest.raises(NotAllowed):
+        await notified.notifier.retry("", await notified.user("ana", "approver"))
+
+
 async def test_a_receiver_says_when_it_wants_to_be_asked_again_or_never(store: Store, tmp_path: Path) -> None:
     busy, gone = Kept("busy", down=True), Kept("gone", down=True)
     busy.after, gone.final = 600.0, True

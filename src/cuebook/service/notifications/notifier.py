@@ -166,6 +166,19 @@ class Notifier:
             raise Undelivered(f"{person} has not linked a Slack account.")
         return Recipient(person, account)
 
+    async def retry(self, channel: str, who: Principal) -> int:
+        """Sends the messages again that were given up, of one channel or of all. Returns how many."""
+        who.require("admin", "send messages again")
+        count, now = 0, self._store.now()
+        for job in await self._store.jobs(MESSAGE, who.tenant):
+            if job.body["state"] == "failed" and channel in ("", job.body["channel"]):
+                body = {**job.body, "state": "pending", "attempts": 0, "first": now}
+                again = msgspec.structs.replace(job, due=now, body=body)
+                count += await self._store.put_job(again) is not None
+        if count:
+            await self.service.record_act("notify.retry", channel, who, {"messages": count})
+        return count
+
     async def status(self, who: Principal) -> Status:
         """What is pending, held back and failed: of everyone for an admin, otherwise a person's own."""
         who.require("viewer", "see messages")

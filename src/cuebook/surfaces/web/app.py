@@ -149,6 +149,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/api/notifications/preferences", "PUT", notifications.set_preferences, "viewer", "json"),
     Endpoint("/api/notifications/status", "GET", notifications.status, "viewer", "json"),
     Endpoint("/api/notifications/test", "POST", notifications.test, "admin", "json"),
+    Endpoint("/api/notifications/retry", "POST", notifications.retry, "admin", "json"),
     Endpoint("/api/notifications/links", "GET", notifications.links, "viewer", "json"),
     Endpoint("/api/notifications/links", "POST", notifications.link, "viewer", "json"),
     Endpoint("/api/notifications/links/{account}", "DELETE", notifications.unlink, "viewer", "json"),

@@ -91,6 +91,17 @@ async def test_only_an_admin_tests_channels(web: ServedApp) -> None:
     assert (await web.client.post("/api/notifications/test", json={"channel": "other"})).status_code == 422
 
 
+async def test_what_was_given_up_is_sent_again_from_the_page(web: ServedApp) -> None:
+    await served(web, CONFIG + '[notifications]\nsend_to = ["mail"]\n')  # which has no recipients
+    await web.service.notify(notice("local", "failed", at=web.service.clock(), key="k", playbook="x.md"))
+    await web.site.notifier.send_now(30)
+    page = (await web.client.get("/settings/notifications", headers={"Accept": "text/html"})).text
+    assert 'data-api="/api/notifications/retry"' in page
+    assert await web.post("/api/notifications/retry", 200, channel="mail") == {"messages": 1}
+    page = (await web.client.get("/settings/notifications", headers={"Accept": "text/html"})).text
+    assert 'data-api="/api/notifications/retry"' not in page
+
+
 async def test_without_channels_the_page_says_how_to_add_one(web: ServedApp) -> None:
     await served(web, "")
     page = (await web.client.get("/settings/notifications", headers={"Accept": "text/html"})).text

@@ -105,6 +105,24 @@ def _send(given: Given) -> int:
     return _with_notifier(given, act, looking=True)
 
 
+@command("retry", [click.Argument(["channel"], required=False, default=""), *_COMMON])
+def _retry(given: Given) -> int:
+    """Send the messages again that were given up, for example after a receiver moved; of one channel, or of all.
+
+    They become pending, and are delivered like new ones.
+    """
+
+    async def act(service: Service, notifier: Notifier) -> int:
+        count = await notifier.retry(given["channel"], await session.acting(service, given))
+        if given["as_json"]:
+            sys.stdout.write(views.json_line({"messages": count}))
+        else:
+            say(f"{display.counted(count, 'message')} pending again." if count else "No message was given up.")
+        return 0
+
+    return _with_notifier(given, act, looking=True)
+
+
 def _print_status(given: Given, notifier: Notifier, status: Status) -> int:
     if given["as_json"]:
         sys.stdout.write(views.json_line(status_object(status)))
@@ -255,5 +273,5 @@ def _unlink(given: Given) -> int:
     return _with_notifier(given, act, looking=True)
 
 
-for _command in (_link, _preferences, _send, _status, _test, _unlink):
+for _command in (_link, _preferences, _retry, _send, _status, _test, _unlink):
     notify_command.add_command(_command)

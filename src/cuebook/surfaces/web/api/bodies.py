@@ -184,6 +184,10 @@ class NotificationTest(_Body, frozen=True):
     to: Annotated[str, Meta(max_length=64)] = ""
 
 
+class NotificationRetry(_Body, frozen=True):
+    channel: Annotated[str, Meta(max_length=64)] = ""
+
+
 class LinkCode(_Body, frozen=True):
     code: Annotated[str, Meta(min_length=1, max_length=40)]
 

@@ -39,6 +39,11 @@ async def test(request: Request, site: Site, who: Principal) -> Response:
     return answer({"results": found})
 
 
+async def retry(request: Request, site: Site, who: Principal) -> Response:
+    asked = await body(request, bodies.NotificationRetry)
+    return answer({"messages": await site.notifier.retry(asked.channel, who)})
+
+
 async def links(request: Request, site: Site, who: Principal) -> Response:
     found = await site.notifier.people.links(who, everyone=who.may("admin"))
     return answer({"links": [link_object(one) for one in found]})
