@@ -89,7 +89,7 @@ def conditions(which: RunFilter, language: Language) -> tuple[str, list[Any]]:
             add("(trigger = ? OR trigger >= ? AND trigger < ?)", kind, f"{kind}:", f"{kind};")
         else:
             add("trigger = ?", kind)
-    for word in map(folded, given.get("words", ())):
+    for word in sorted(map(folded, given.get("words", ())), key=len, reverse=True):  # the rarest first, probably
         parts = [contains.format(column) for column in _SEARCHED]
         parts.append("key IN (SELECT key FROM runs WHERE id >= ? AND id < ?)")
         add(f"({' OR '.join(parts)})", *([part(word)] * len(_SEARCHED)), word, f"{word}{LAST}")
