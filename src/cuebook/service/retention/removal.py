@@ -323,8 +323,9 @@ class Retention:
 
     async def _forget_decisions(self, removal: Removal) -> None:
         """Removes what was kept about a run."""
-        await self._store.forget(removal.tenant, payload(removal.run), "inputs", overwrite=True)
-        await self._store.forget(removal.tenant, INDEX, removal.run)
+        for kind, name in ((payload(removal.run), "inputs"), (INDEX, removal.run)):
+            if await self._store.is_kept(removal.tenant, kind, name):  # few runs have any, and reading locks nothing
+                await self._store.forget(removal.tenant, kind, name, overwrite=kind != INDEX)
         if await self._store.is_kept(EVERYONE, SERVED, removal.run):
             await self._store.forget(EVERYONE, SERVED, removal.run)
         for name in await self._store.kept(removal.tenant, revoked_in(removal.run)):
