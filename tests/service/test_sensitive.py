@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from cuebook.dialects.playbook import Playbook
 from cuebook.gate.sensitive import RunSensitive, SensitiveGone, SensitiveInShell, mark_of, marks_in
 from cuebook.kernel.context import Context
 from cuebook.kernel.effects import AskModel, CallTool, RunCommand, SendHttp
 from cuebook.kernel.engine.engine import Unmasked
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
+from cuebook.kernel.run import Settings
+from cuebook.service.service import Service
 from cuebook.stores.memory import MemoryStore
 from cuebook.stores.sqlite import SqliteStore
-from tests.support.programs import begin, service_on
+from tests.support.programs import begin, performers, service_on
 
 VALUE = "o'hara & sons"
 MARK = mark_of("customer", "0123456789ab")
@@ -112,3 +116,58 @@ def test_what_cannot_be_masked_is_refused(value: object, tmp_path: Path) -> None
     with pytest.raises(BadInput, match="customer") as raised:
         service_on(MemoryStore(), tmp_path).sensitive.hide({"customer": value}, ["customer"])
     assert "short" not in str(raised.value).replace("shorter", "")
+
+
+MAIL = """\
+# Mail
+
+## INPUTS
+
+- `email` (string, sensitive): Whom to write to
+
+## STEP 1: Write
+
+Write to {{email}}.
+
+## STEP 2: Ask
+
+@elicit(confirm, "Is it for {{email}}?")
+
+## STEP 3: Thank
+
+Thank {{email}}.
+"""
+
+
+def service_of(store: Store, folder: Path, sees: list[object]) -> Service:
+    """A process that drives runs of playbooks."""
+    service = Service(store, performers(folder), listen_every=0.02)
+    service._engine.observe(sees.append)
+    return service
+
+
+async def test_no_record_row_or_event_has_a_value_in_any_store(store: Store, tmp_path: Path) -> None:
+    events: list[object] = []
+    service = service_of(store, tmp_path, events)
+    row = await service.start(Playbook.from_text(MAIL, "mail.md"), {"email": VALUE}, Settings(model="test/echo"))
+    row = await service.drive(row.id)
+    assert row.status == "awaiting_input"
+    await service._engine.close()
+
+    service = service_of(store, tmp_path, events)  # another process continues it
+    (wait,) = await service.waits(row.id)
+    await service.answer(wait.id, "yes")
+    row = await service.drive(row.id)
+    assert row.status == "completed"
+    assert (tmp_path / "asked").read_text().splitlines()[0] == f"Write to {VALUE}."
+    assert f"Thank {VALUE}." in (tmp_path / "asked").read_text()
+    whole = await store.whole(row.id)
+    shown = [msgspec.json.encode(whole.row), *(record.body for record in whole.records), str(events).encode()]
+    shown += [str(whole.steps).encode(), str(whole.waits).encode()]
+    assert not any(b"hara" in one for one in shown)
+    assert any(b"[sensitive email " in one for one in shown)
+    assert await store.kept("local", "sensitive") == await store.kept("local", f"sensitive:{row.id}") == {}
+    verdict = await service.verify(row.id)
+    assert (verdict.broken_at, verdict.missing) == (None, ())
+    assert (await service.replay(row.id)).complete
+    await service.close()
