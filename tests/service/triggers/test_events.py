@@ -158,3 +158,13 @@ async def test_a_run_that_is_cancelled_or_was_completed_before_fires_nothing(wat
     await watched.end(run.id)
     await watched.completions.look()
     assert (await watched.triggers.known(AfterTrigger, "tea", "local")).requested == ()
+
+
+async def test_a_run_that_is_completed_during_a_pause_is_not_made_up_for(watched: Watched) -> None:
+    await watched.trigger(AfterTrigger, after="build.md")
+    await watched.triggers.pause(AfterTrigger, "tea")
+    await complete(watched, "build.md")
+    await watched.completions.look()
+    await watched.triggers.resume(AfterTrigger, "tea")
+    await watched.completions.look()
+    assert (await watched.triggers.known(AfterTrigger, "tea", "local")).requested == ()

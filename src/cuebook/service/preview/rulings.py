@@ -230,7 +230,11 @@ _RULED = (RunCommand, SendHttp, Browse, CallNode, CallTool, AskModel, ReadSource
 def _settled(found: ActRuling, patterns: Iterable[tuple[str, str]], once_only: str) -> ActRuling:
     """The ruling with the overrides that would stop the asking, if all of them are known before the run."""
     patterns = tuple((domain, pattern) for domain, pattern in patterns)
-    if not once_only and any(one in pattern for one in found.act.open.stand_ins for _, pattern in patterns):
+    acts = not isinstance(found.act.effect, AskModel | ReadSource)
+    if not once_only and (
+        (acts and found.act.open.names)
+        or any(one in pattern for one in found.act.open.stand_ins for _, pattern in patterns)
+    ):
         once_only = "it depends on values that only the run knows"
     if not once_only and not patterns:
         once_only = "no single action is known before the run"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from cuebook.dialects.dialect import Input
 from cuebook.dialects.playbook import Playbook
 from cuebook.gate.roles import Principal
 from cuebook.gate.standing import Standing
@@ -187,23 +188,34 @@ class TriggerAdministration:
         playbook = await asyncio.to_thread(self._read, target)
         return playbook, await self._explain(playbook, target, who)
 
+    async def _asks(self, trigger: Trigger, playbook: Playbook, explained: Explanation, who: Principal) -> list[Asking]:
+        """What the runs of a trigger would ask, and which of it depends on the event."""
+        mapped = trigger.mapping if isinstance(trigger, EventTrigger) else {}
+        if not mapped:
+            return askings(explained)
+        other = {one.name: _other_value(one) for one in playbook.inputs if one.name in mapped}
+        target = msgspec.structs.replace(trigger.target, inputs={**trigger.target.inputs, **other})
+        return askings(explained, await self._explain(playbook, target, who))
+
     async def view(self, trigger: Trigger) -> TriggerView:
         """A trigger with what its runs would ask. Never fails: a playbook that is gone is a problem that it names."""
         standing = await self.permissions.of(trigger)
         try:
             who = await self.triggers.owner_of(trigger)
             playbook, explained = await self.explained(trigger.target, who)
+            asks = await self._asks(trigger, playbook, explained, who)
         except (CuebookError, EffectFailed) as error:
             return TriggerView(trigger, problem=str(error), standing=standing)
         problem = explained.refused
         stale = "" if standing is None else standing.problem(playbook.digest, explained.policy, self.triggers.now())
-        return TriggerView(trigger, tuple(askings(explained)), explained, problem, standing, stale)
+        return TriggerView(trigger, tuple(asks), explained, problem, standing, stale)
 
     async def allow(self, trigger: T, who: Principal, seconds: float = LASTS) -> TriggerView:
         """Gives a trigger a standing permission for exactly what its runs would ask today."""
         owner = await self.triggers.owner_of(trigger)
         playbook, explained = await self.explained(trigger.target, owner)
-        await self.permissions.give(trigger, playbook, explained, who, seconds)
+        asks = await self._asks(trigger, playbook, explained, owner)
+        await self.permissions.give(trigger, playbook.digest, explained.policy, asks, who, seconds)
         return await self.view(trigger)
 
     async def pause(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
@@ -243,3 +255,20 @@ class TriggerAdministration:
             if firing is not None:
                 return firing
             await asyncio.sleep(_LOOK)
+
+
+def _other_value(declared: Input) -> Any:
+    """A value of an input that no playbook expects, to see what depends on it."""
+    if declared.options:
+        return next((one for one in declared.options if one != declared.default), declared.options[0])
+    match declared.type:
+        case "integer" | "number":
+            return 918273645
+        case "boolean":
+            return str(declared.default).lower() != "true"
+        case "array" | "list":
+            return ["cuebook-event-value"]
+        case "object":
+            return {"cuebook": "event-value"}
+        case _:
+            return "cuebook-event-value"

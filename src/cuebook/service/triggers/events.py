@@ -139,6 +139,11 @@ class AfterTrigger(EventTrigger, frozen=True, kw_only=True, omit_defaults=True):
 
     after: str
     """The name of the playbook's runs."""
+    since: float = 0.0
+    """Runs that were completed before that do not fire it."""
+
+    def resumed(self, now: float) -> Self:
+        return msgspec.structs.replace(super().resumed(now), since=now)
 
     @property
     def words(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from cuebook.dialects.playbook import Playbook
 from cuebook.gate.policy.overrides import not_suggested, suggested
 from cuebook.gate.roles import Principal
 from cuebook.gate.standing import STANDING, Allowed, Standing
+from cuebook.kernel.effects import AskModel, ReadSource
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Action
 from cuebook.kernel.ports.admin_acts import KeptChange
@@ -36,17 +37,32 @@ class Asking(msgspec.Struct, frozen=True):
     """Why a permission cannot cover it, as a clause."""
 
 
-def askings(explained: Explanation) -> list[Asking]:
-    """Everything that would be asked, in the order of the steps."""
-    return list(dict.fromkeys(asking for one in explained.asked for asking in _of_step(one)))
+def askings(explained: Explanation, varied: Explanation | None = None) -> list[Asking]:
+    """Everything that would be asked, in the order of the steps. `varied` explains the same with other values in the inputs
+    that events fill in: what differs depends on the event, and cannot be allowed in advance.
+    """
+    found = [asking for one in explained.asked for asking in _of_step(one, varied)]
+    return list(dict.fromkeys(found))
 
 
-def _of_step(one: StepRuling) -> Iterator[Asking]:
+def _depends(one: StepRuling, varied: Explanation) -> bool:
+    """Whether what a step does depends on the event."""
+    act = one.act.act
+    if isinstance(
+        act.effect, AskModel | ReadSource
+    ):  # it is allowed to ask this model or read this source, whatever for
+        return False
+    return not any(other.act.act.label == act.label and other.act.act.effect == act.effect for other in varied.asked)
+
+
+def _of_step(one: StepRuling, varied: Explanation | None) -> Iterator[Asking]:
     act, step = one.act, one.act.act.label
     if act.decision == "ask":
         allowed = tuple(Allowed(domain, pattern, step) for domain, pattern in _narrowed(act.settled_by))
         what = ", ".join(f"{domain} {pattern}" for domain, pattern in act.settled_by) or act.act.title or "the step"
-        why = act.once_only or ("" if allowed else "no safe pattern matches it")
+        depends = varied is not None and _depends(one, varied)
+        why = act.once_only or ("it depends on the event" if depends else "")
+        why = why or ("" if allowed else "no safe pattern matches it")
         yield Asking(step, what, () if why else allowed, why)
     if act.decision == "unknown":
         yield Asking(step, act.act.title or "the step", why="only the run shows what it asks")
@@ -78,20 +94,24 @@ class Permissions:
         return None if body is None else msgspec.convert(body, Standing)
 
     async def give(
-        self, trigger: Trigger, playbook: Playbook, explained: Explanation, who: Principal, seconds: float = LASTS
+        self,
+        trigger: Trigger,
+        playbook: str,
+        policy: str,
+        asks: Sequence[Asking],
+        who: Principal,
+        seconds: float = LASTS,
     ) -> Standing:
-        """Allows exactly what the explanation says would be asked, for runs of this playbook under this policy."""
+        """Allows exactly what can be allowed of this, for runs of the playbook and under the policy with these digests."""
         who.require("approver", "allow in advance what runs ask")
-        allowed = tuple(dict.fromkeys(each for one in askings(explained) for each in one.allowed))
+        allowed = tuple(dict.fromkeys(each for one in asks for each in one.allowed))
         if not allowed:
             fix = f"`cuebook {trigger.COMMAND} show {trigger.name}` shows what would be asked, and why."
             raise BadInput(f"There is nothing that '{trigger.name}' could be allowed in advance.", fix=fix)
         if seconds <= 0:
             raise BadInput("A permission must last for some time.", fix="Use a time such as 90d.")
         now = self._triggers.now()
-        made = Standing(
-            trigger.trigger, playbook.digest, explained.policy, allowed, who.name, now, expires=now + seconds
-        )
+        made = Standing(trigger.trigger, playbook, policy, allowed, who.name, now, expires=now + seconds)
         await self._change("allow", trigger, who, msgspec.to_builtins(made), {"allowed": _listed(made)})
         return made
 

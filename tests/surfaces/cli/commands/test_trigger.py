@@ -96,3 +96,30 @@ def test_a_runner_adds_no_webhook(greet: CommandLine) -> None:
     assert refused.code in (2, 5)
     refused = greet.call("trigger", "add", "plain.yml", "--hmac", "--secret", "x", "--as", "bob")
     assert (refused.code, "requires the role admin" in refused.err) == (5, True)
+
+
+STDIN = """\
+name: Keep
+args:
+  text: {type: string, default: nothing}
+  count: {type: integer, default: 1}
+steps:
+  - {id: plain, command: cli touch made}
+  - {id: given, command: cli tee kept, stdin: "${text}"}
+  - {id: often, command: 'cli touch times-${count}'}
+"""
+
+
+def test_what_depends_on_the_event_cannot_be_allowed_in_advance(greet: CommandLine) -> None:
+    (greet.work / "keep.yml").write_text(STDIN)
+    words = ("trigger", "add", "keep.yml", "--files", "inbox", "--map", "text=path", "--map", "count=size", "--allow")
+    added = greet.call(*words, "--json")
+    assert added.code == 0, added.err
+    assert [(one["step"], one["allowed"], one["why_not"]) for one in added.object["asks"]] == [
+        ("plain", False, "it depends on the event"),  # a command gets all arguments in its environment
+        ("given", False, "it depends on the event"),
+        ("often", False, "it depends on the event"),
+    ]
+    assert added.object["standing"] is None
+    added = greet.call("trigger", "add", "keep.yml", "--name", "same", "--files", "inbox", "--allow", "--json")
+    assert [one["allowed"] for one in added.object["asks"]] == [True, True, True]
