@@ -18,7 +18,7 @@ def written(form: str, *, level: str = "info", masked: Any = lambda value: value
     with logging_to(stream, level=level, form=form, masked=masked):
         log_event(LOG, "run.started", run="r1", playbook="my tea.md", by="", count=0)
         log_event(LOG, "step.started", logging.DEBUG, run="r1")
-        LOG.warning("A disk is %s.", "full")
+        LOG.warning("A disk is %s.", "full", extra={"fields": {"disk": "a"}})
         try:
             raise ValueError("two\nlines")
         except ValueError:
@@ -32,7 +32,7 @@ def written(form: str, *, level: str = "info", masked: Any = lambda value: value
 def test_text_has_a_line_for_each_event_and_empty_fields_are_left_out() -> None:
     lines = written("text")
     assert lines[0].split(" ", 1)[1] == 'info run.started run=r1 playbook="my tea.md" count=0'
-    assert lines[1].endswith("Z warning A disk is full.")
+    assert lines[1].endswith("Z warning A disk is full. disk=a")
     assert lines[2].endswith("Z error A defect.")
     assert [line for line in lines[3:-1] if not line.startswith("  ")] == []
     assert lines[-1].endswith("Z warning Loud.")
@@ -43,7 +43,7 @@ def test_json_has_an_object_on_each_line() -> None:
     assert first.pop("time").endswith("Z")
     fields = {"run": "r1", "playbook": "my tea.md", "count": 0}
     assert first == {"level": "info", "logger": "cuebook.test", "event": "run.started", **fields}
-    assert (full["message"], loud["logger"]) == ("A disk is full.", "another")
+    assert (full["message"], full["disk"], loud["logger"]) == ("A disk is full.", "a", "another")
     assert "ValueError: two" in defect["traceback"]
 
 

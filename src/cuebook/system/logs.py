@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import IO, Any
 
+_NAME = re.compile(r"[a-z_]+(\.[a-z_]+)*", re.ASCII)
 OURS = "cuebook"
 """The logger above all of ours. Other libraries are heard from the level of warnings."""
 
 Masked = Callable[[Any], Any]
 """Masks the secrets in a value."""
+
+
+def event_of(record: logging.LogRecord) -> str:
+    """The name of what happened; empty for a message in words."""
+    return (
+        record.msg if hasattr(record, "fields") and isinstance(record.msg, str) and _NAME.fullmatch(record.msg) else ""
+    )
 
 
 def log_event(log: logging.Logger, event: str, level: int = logging.INFO, /, **fields: Any) -> None:
@@ -76,7 +85,7 @@ class _Json(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at, words, fields, trace = self._parts(record)
         head = {"time": at, "level": record.levelname.lower(), "logger": record.name}
-        head["event" if hasattr(record, "fields") else "message"] = words
+        head["event" if event_of(record) else "message"] = words
         whole = {**head, **{name: value for name, value in fields.items() if name not in head}}
         return json.dumps({**whole, "traceback": trace} if trace else whole, default=str)
 

@@ -16,6 +16,7 @@ from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import RunStatus
 from cuebook.kernel.ports import Store, Tally
 from cuebook.service.insight.meters import Counter, Histogram, Meters
+from cuebook.system.logs import event_of
 
 if TYPE_CHECKING:
     from prometheus_client.core import CollectorRegistry, Metric
@@ -183,13 +184,13 @@ class CountingHandler(logging.Handler):
         self._meters = meters
 
     def emit(self, record: logging.LogRecord) -> None:
-        fields = getattr(record, "fields", None)
-        if fields is None:
+        event = event_of(record)
+        if not event:
             self._meters.messages.add(record.levelname.lower())
             return
-        self._meters.events.add(record.msg)
-        if record.msg == "job.failed":
-            self._meters.job_failures.add(str(fields.get("kind", "")))
+        self._meters.events.add(event)
+        if event == "job.failed":
+            self._meters.job_failures.add(str(getattr(record, "fields", {}).get("kind", "")))
 
 
 def time_commits(store: Store, meters: Meters) -> None:

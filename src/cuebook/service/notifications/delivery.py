@@ -20,6 +20,7 @@ from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.service.notifications.channels import Channel, Recipient, Undelivered
 from cuebook.service.notifications.message import Message, composed
 from cuebook.service.notifications.people import People, Preferences
+from cuebook.system.logs import log_event
 
 if TYPE_CHECKING:
     from cuebook.service.queries import Queries
@@ -154,9 +155,9 @@ class Delivery:
         }
         pause = _pause(job.name, attempts, problem.after)
         if problem.final or now + pause - first > self._settings.give_up_after:
-            log.warning("A message could not be delivered: %s", problem.why, extra={"fields": _fields(job)})
+            log_event(log, "message.failed", logging.WARNING, **_fields(job))  # the message itself says why
             return _kept(msgspec.structs.replace(job, body=body), now, "failed")
-        log.info("A message is tried again: %s", problem.why, extra={"fields": _fields(job)})
+        log_event(log, "message.retried", **_fields(job))
         return msgspec.structs.replace(job, due=now + pause, body=body)
 
 

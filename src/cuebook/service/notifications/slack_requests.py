@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hmac
 import json
-import logging
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import parse_qs
@@ -30,7 +29,6 @@ from cuebook.service.notifications.message import DECISIONS
 if TYPE_CHECKING:
     from cuebook.service.notifications.notifier import Notifier
 
-log = logging.getLogger("cuebook")
 
 SEEN, UPDATE = "slack_request", "slack_update"
 """The kinds of the jobs that remember requests, and of the changes of messages that Slack is asked for."""
@@ -133,7 +131,6 @@ class SlackRequests:
             await service.record_act("notify.slack", wait.id, who, details, refused=True)
             await self._tell(name, click, str(error))
             return
-        log.info("Decided from Slack.", extra={"fields": {"wait": wait.id, "by": who.name, "decision": click.action}})
         await self._replace(name, click, wait, done, who)
 
     async def _invitation(self, name: str, account: str, called: str) -> str:
