@@ -165,6 +165,8 @@ def test_every_command(toy_cli: CommandLine) -> None:
         assert "Tea time" in call("show", done, "--store", "restored.db")
         call("prune", "--older-than", "30d", "--dry-run")
         call("erase", "--owner", "someone", "--dry-run")
+        assert "tea.toy" in call("usage", "--by", "playbook")
+        call("budget", "list")
         call("delete", again)
         call("doctor")
         call("models")

@@ -172,6 +172,18 @@ async def test_a_spent_budget_asks_for_as_much_again(runtime: RuntimeHarness) ->
     assert (await runtime.service.settings(done["runId"]))[1].budget == Budget(steps=2)
 
 
+async def test_a_spent_budget_of_all_runs_lets_this_run_go_on_when_it_is_approved(runtime: RuntimeHarness) -> None:
+    await with_model(runtime, "a", "b")
+    await runtime.service.budgets.set("all", {"day_tokens": 1})
+    waiting = await runtime.run(FLAT)
+    assert waiting["requiresApproval"]["kind"] == "budget"
+    assert "The budget 'all' is spent" in waiting["requiresApproval"]["prompt"]
+    done = await runtime.resume(waiting, True)
+    assert done["status"] == "ok"
+    acts = [one.act.what for one in await runtime.service.admin_audit.acts()]
+    assert [what for what in acts if what.startswith("budget")] == ["budget.set", "budget.allow"]
+
+
 async def test_a_spent_budget_that_is_not_raised_cancels_the_run(runtime: RuntimeHarness) -> None:
     await with_model(runtime, "a", "b", **{"budget.steps": 1})
     waiting = await runtime.run(FLAT)

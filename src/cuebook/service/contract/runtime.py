@@ -20,6 +20,7 @@ from cuebook.dialects.playbook import read as read_playbook
 from cuebook.formats.forms import filled_in
 from cuebook.gate.roles import Principal
 from cuebook.kernel.answers import fitting
+from cuebook.kernel.engine.waits import ALLOWANCE
 from cuebook.kernel.errors import (
     AlreadyAnswered,
     BadInput,
@@ -191,6 +192,8 @@ class Runtime:
                 await service.decide(wait.id, word, who, reason=asked.reason, settings=settings)
             case "question" if yes or wait.type == "confirm":
                 await service.answer(wait.id, _answer(wait, asked), who)
+            case "budget" if yes and wait.details.get("code") == ALLOWANCE:
+                await service.budgets.allow(wait.run, who, reason=asked.reason)
             case "breakpoint" | "budget" | "secret" if yes:
                 await service.resume(wait.run, who, settings=settings, wait=wait)
             case _ if yes:

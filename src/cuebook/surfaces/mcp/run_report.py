@@ -16,7 +16,7 @@ from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
 from cuebook.dialects import registry
 from cuebook.kernel.capabilities import in_words
 from cuebook.kernel.engine.files import KeptFile
-from cuebook.kernel.engine.waits import NEEDS
+from cuebook.kernel.engine.waits import ALLOWANCE, NEEDS
 from cuebook.kernel.events import FOR_HOST
 from cuebook.kernel.journal import step_at
 from cuebook.kernel.run import Budget, RunRow, StepRow, WaitRow
@@ -352,6 +352,9 @@ def next_call(view: RunView, host: Host, caller: Caller, activity: Activity, hel
             return _next("respond_to_elicitation", {**run, **asked, "response": "..."}, words)
         case "paused" if row.reason == "budget":
             code = next((str(wait.details.get("code")) for wait in waits if wait.kind == "budget"), "")
+            if code == ALLOWANCE:
+                words = f"{brief(waits[0].prompt)} An approver can let it go on at the link: {caller.link(row.id)}"
+                return _next("get_playbook_execution", {**run, "wait_seconds": 30}, words)
             if not host.may_raise(caller, row, {"unknown_price": "money"}.get(code, code)):
                 words = f"Its budget is spent. Ask the person to raise it at the link, then check again: {caller.link(row.id)}"
                 return _next("get_playbook_execution", {**run, "wait_seconds": 30}, words)

@@ -183,6 +183,18 @@ async def test_an_assistant_can_only_tighten_what_is_configured(cli: CommandLine
         assert (now["status"], now["reason"], now["steps_done"]) == ("paused", "budget", 2)
 
 
+async def test_an_assistant_cannot_let_a_run_go_on_over_the_budget_of_all_runs(cli: CommandLine) -> None:
+    cli.write("tea.md", "# Tea\n\n## STEP 1: Brew\n\nBrew it.\n")
+    assert cli.call("budget", "set", "--day-tokens", "1").code == 0
+    async with over_stdio(cli) as visit:
+        now = await visit.call("execute_playbook", playbook_id="tea")
+        assert (now["status"], now["reason"]) == ("paused", "budget")
+        assert now["next"]["tool"] == "get_playbook_execution"
+        assert "An approver can let it go on" in str(now["next"])
+        again = await visit.call("resume_playbook_execution", execution_id=now["execution_id"])
+        assert (again["status"], again["reason"]) == ("paused", "budget")
+
+
 # --- what others have written ---
 
 

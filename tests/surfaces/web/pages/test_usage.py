@@ -127,8 +127,8 @@ def test_a_plot_stays_in_its_frame(number: int) -> None:
     drawn = ElementTree.fromstring(plot(bars, summary("Use", bars, "all"), str))
     for rect in drawn.iter("rect"):
         x, y, wide, high = (float(rect.attrib[name]) for name in ("x", "y", "width", "height"))
-        assert x >= 62 - 0.1
+        assert x >= 60 - 0.1
         assert y >= 13.9
-        assert x + wide <= 720.1
+        assert x + wide <= 430.1
         assert y + high <= 128.1
-    assert sum(1 for one in drawn.iter("text")) <= 10
+    assert sum(1 for one in drawn.iter("text")) <= 7

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
-_WIDE, _HIGH = 720, 150
-_LEFT, _TOP, _BOTTOM = 62, 14, 22
+_WIDE, _HIGH = 430, 150
+_LEFT, _TOP, _BOTTOM = 60, 14, 22
 """Room for the scale, above the bars, and for the names below them."""
-_MOST_NAMES = 6
+_MOST_NAMES = 3
 
 
 class Bar(NamedTuple):
@@ -27,7 +27,7 @@ def plot(bars: Sequence[Bar], title: str, words: Callable[[float], str]) -> Mark
     most = max((bar.value for bar in bars), default=0.0)
     floor, height = _HIGH - _BOTTOM, _HIGH - _BOTTOM - _TOP
     each = (_WIDE - _LEFT) / max(1, len(bars))
-    wide = max(1.0, min(48.0, each * 0.8))
+    wide = max(1.0, min(36.0, each * 0.8))
     parts = [_scale(floor, height, most, words)]
     step = max(1, -(-len(bars) // _MOST_NAMES))
     for number, bar in enumerate(bars):
@@ -48,7 +48,8 @@ def plot(bars: Sequence[Bar], title: str, words: Callable[[float], str]) -> Mark
 
 def _scale(floor: float, height: float, most: float, words: Callable[[float], str]) -> Markup:
     lines = []
-    for part in (0.0, 0.5, 1.0) if most else (0.0,):
+    halves = (0.0, 0.5, 1.0) if words(most / 2) != words(most) else (0.0, 1.0)
+    for part in halves if most else (0.0,):
         y = floor - height * part
         lines.append(
             Markup(

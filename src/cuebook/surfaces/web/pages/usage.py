@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -88,7 +89,7 @@ def _short(value: float) -> str:
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if value >= size:
             return f"{value / (1e3 if unit == 'k' else size):.3g} {unit}"
-    return f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
+    return f"{math.ceil(value):,}"
 
 
 def _share(limit: LimitState) -> float:
