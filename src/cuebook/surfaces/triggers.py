@@ -33,9 +33,11 @@ def next_times(trigger: Trigger, now: float, count: int = NEXT) -> list[float]:
     return trigger.upcoming(now, count)
 
 
-def local_times(trigger: Trigger, now: float) -> list[str]:
+def local_times(trigger: Trigger, now: float, count: int = NEXT) -> list[str]:
     """The next times of a schedule, as the clocks in its zone show them."""
-    return [local(one, trigger.zone) for one in next_times(trigger, now)] if isinstance(trigger, Schedule) else []
+    return (
+        [local(one, trigger.zone) for one in next_times(trigger, now, count)] if isinstance(trigger, Schedule) else []
+    )
 
 
 def when(trigger: Trigger) -> str:

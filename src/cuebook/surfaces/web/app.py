@@ -62,6 +62,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/inbox", "GET", pages.inbox, "viewer", "page"),
     Endpoint("/waits/{id}", "GET", pages.wait, "viewer", "page"),
     Endpoint("/schedules", "GET", pages.schedules, "viewer", "page"),
+    Endpoint("/schedules/{kind}/{name}", "GET", pages.schedule, "viewer", "page"),
     Endpoint("/usage", "GET", usage_page, "viewer", "page"),
     Endpoint("/settings/connections", "GET", pages.connections, "viewer", "page"),
     Endpoint("/settings/overrides", "GET", pages.overrides, "viewer", "page"),

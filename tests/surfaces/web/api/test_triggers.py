@@ -38,6 +38,10 @@ async def test_a_schedule_is_added_shown_paused_fired_and_removed(web: ServedApp
     assert "Active: '0 6 * * *' in Europe/Berlin" in shown
     assert "06:00 CE" in shown
     assert f'href="/runs/{run}"' in page
+    page = (await web.client.get("/schedules/schedule/nightly", headers={"Accept": "text/html"})).text
+    assert page.count("06:00 CE") == 5
+    assert f'href="/runs/{run}"' in page
+    assert (await web.client.get("/schedules/schedule/none", headers={"Accept": "text/html"})).status_code == 404
     assert (await web.client.request("DELETE", "/api/triggers/schedule/nightly", json={})).status_code == 204
     await web.get("/api/triggers/schedule/nightly", 404)
     await web.get("/api/triggers/nothing/nightly", 404)

@@ -175,6 +175,7 @@ async def furnish(web: ServedApp) -> dict[str, str]:
         "/inbox": "/inbox",
         "/waits/{id}": f"/waits/{waits['pipeline']['wait']}",
         "/schedules": "/schedules",
+        "/schedules/{kind}/{name}": "/schedules/schedule/tea",
         "/usage": "/usage?since=7d",
         "/settings/connections": "/settings/connections",
         "/settings/nodes": "/settings/nodes",

@@ -28,9 +28,9 @@ _EVERY: tuple[type[Trigger], ...] = (Schedule, *EVENT_TRIGGERS)
 KINDS = {one.KIND: one for one in _EVERY}
 
 
-async def all_triggers(site: Site, who: Principal) -> list[Trigger]:
-    """The triggers that this user sees: the schedules, then the others."""
-    return [one for kind in KINDS.values() for one in await site.triggers.triggers.page(kind, who)]
+async def all_triggers(site: Site, who: Principal, limit: int | None = None) -> list[Trigger]:
+    """The triggers that this user sees: the schedules, then the others, at most so many of a kind."""
+    return [one for kind in KINDS.values() for one in await site.triggers.triggers.page(kind, who, limit=limit)]
 
 
 async def triggers(request: Request, site: Site, who: Principal) -> Response:
@@ -39,7 +39,7 @@ async def triggers(request: Request, site: Site, who: Principal) -> Response:
 
 
 async def trigger(request: Request, site: Site, who: Principal) -> Response:
-    return await _view(site, await _found(request, site, who))
+    return await _view(site, await found(request, site, who))
 
 
 async def add_schedule(request: Request, site: Site, who: Principal) -> Response:
@@ -79,41 +79,42 @@ async def add_schedule(request: Request, site: Site, who: Principal) -> Response
 
 
 async def pause(request: Request, site: Site, who: Principal) -> Response:
-    found = await _found(request, site, who)
-    return answer(trigger_object(await site.triggers.pause(type(found), found.name, who), site.service.clock()))
+    one = await found(request, site, who)
+    return answer(trigger_object(await site.triggers.pause(type(one), one.name, who), site.service.clock()))
 
 
 async def resume(request: Request, site: Site, who: Principal) -> Response:
-    found = await _found(request, site, who)
-    return answer(trigger_object(await site.triggers.resume(type(found), found.name, who), site.service.clock()))
+    one = await found(request, site, who)
+    return answer(trigger_object(await site.triggers.resume(type(one), one.name, who), site.service.clock()))
 
 
 async def run(request: Request, site: Site, who: Principal) -> Response:
     """Ask for a firing now."""
-    found = await _found(request, site, who)
+    one = await found(request, site, who)
     key = f"by {who.name} {idempotency_key(request) or uuid.uuid4().hex}"
-    made = await site.triggers.run(type(found), found.name, who, key)
+    made = await site.triggers.run(type(one), one.name, who, key)
     return answer(trigger_object(made, site.service.clock()), 202)
 
 
 async def allow(request: Request, site: Site, who: Principal) -> Response:
     asked = await body(request, bodies.Allow)
-    view = await site.triggers.allow(await _found(request, site, who), who, asked.seconds)
+    view = await site.triggers.allow(await found(request, site, who), who, asked.seconds)
     return answer(view_object(view, site.service.clock()))
 
 
 async def disallow(request: Request, site: Site, who: Principal) -> Response:
-    await site.triggers.permissions.withdraw(await _found(request, site, who), who)
+    await site.triggers.permissions.withdraw(await found(request, site, who), who)
     return Response(status_code=204)
 
 
 async def remove(request: Request, site: Site, who: Principal) -> Response:
-    found = await _found(request, site, who)
-    await site.triggers.remove(type(found), found.name, who)
+    one = await found(request, site, who)
+    await site.triggers.remove(type(one), one.name, who)
     return Response(status_code=204)
 
 
-async def _found(request: Request, site: Site, who: Principal) -> Trigger:
+async def found(request: Request, site: Site, who: Principal) -> Trigger:
+    """The trigger that a request is about."""
     kind = KINDS.get(request.path_params["kind"])
     if kind is None:
         raise NotFound(

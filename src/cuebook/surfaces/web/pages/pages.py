@@ -292,12 +292,21 @@ async def connections(request: Request, site: Site, who: Principal) -> Response:
 
 
 async def schedules(request: Request, site: Site, who: Principal) -> Response:
-    """The schedules and other triggers, what each would ask, and its history."""
-    found = (await rest_schedules.all_triggers(site, who))[:SCHEDULES]
+    """The schedules and other triggers."""
+    found = (await rest_schedules.all_triggers(site, who, SCHEDULES))[:SCHEDULES]
     now = site.service.clock()
-    shown = [(await site.triggers.view(one), when(one), local_times(one, now), state_of(one)) for one in found]
+    shown = [(one, when(one), local_times(one, now, 1), state_of(one)) for one in found]
     mine = {one.name for one in found if one.owner == who.name or who.may("admin")}
     return await _page(request, site, who, "schedules.html", shown=shown, mine=mine, most=SCHEDULES)
+
+
+async def schedule(request: Request, site: Site, who: Principal) -> Response:
+    """A schedule or another trigger: what it would ask, its next times and its history."""
+    one = await rest_schedules.found(request, site, who)
+    view, times = await site.triggers.view(one), local_times(one, site.service.clock())
+    mine = who.may("runner") and (one.owner == who.name or who.may("admin"))
+    shown: dict[str, Any] = {"view": view, "fires": when(one), "times": times, "state": state_of(one), "mine": mine}
+    return await _page(request, site, who, "schedule.html", **shown)
 
 
 async def nodes(request: Request, site: Site, who: Principal) -> Response:
