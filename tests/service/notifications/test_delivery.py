@@ -168,15 +168,15 @@ async def test_a_receiver_that_cannot_be_reached_is_tried_by_one_message_at_a_ti
     channel.unreachable = True
     notified = Notified(store, tmp_path, channel)
     start = notified.now
-    for number in range(60):
+    for number in range(30):
         await notified.say(key=str(number))
     await notified.look()
     assert len(channel.tries) <= 16  # those that were on the way when it was noticed
     await notified.until_nothing_is_due(start + 600)
-    assert len(channel.tries) < 200
+    assert len(channel.tries) < 100
     channel.down = False
     await notified.until_nothing_is_due(start + 3600)
-    assert len(channel.got) == 60
+    assert len(channel.got) == 30
 
 
 async def test_a_signature_covers_the_id_the_time_and_the_body(store: Store, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ class People:
     async def new_code(self, account: str, channel: str, name: str, now: float) -> str:
         """A code with which a person who is signed in makes this Slack account theirs, once."""
         code = "".join(secrets.choice(LETTERS) for _ in range(_CODE_LENGTH))
-        body = {"account": account, "channel": channel, "name": name[:80], "until": now + CODE_LIVES}
+        body = {"account": account, "channel": channel, "name": _printable(name), "until": now + CODE_LIVES}
         await self._store.put_job(Job(tenant="", kind=CODE, name=_digest(code), due=now + CODE_LIVES, body=body))
         return code
 
@@ -199,6 +199,10 @@ class People:
 
 def read_preferences(body: Mapping[str, Any] | None) -> Preferences:
     return Preferences() if body is None else msgspec.convert(body, Preferences)
+
+
+def _printable(name: str) -> str:
+    return "".join(one for one in name if one.isprintable())[:80]
 
 
 def _digest(code: str) -> str:

@@ -87,7 +87,8 @@ class SlackRequests:
 
     async def _verify(self, settings: ChannelSettings, body: bytes, timestamp: str, signature: str) -> None:
         now = self._store.now()
-        if not timestamp.isascii() or not timestamp.isdigit() or abs(now - int(timestamp)) > OLDEST:
+        number = timestamp if timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12 else "0"
+        if abs(now - int(number)) > OLDEST:
             raise BadSlackRequest(
                 "This request is too old, or its time is wrong.", fix="Check the clock of this machine."
             )

@@ -77,7 +77,7 @@ class Answer(msgspec.Struct, frozen=True):
     def after(self) -> float | None:
         """For how many seconds the server does not want to be asked again."""
         given = self.headers.get("retry-after", "")
-        return float(given) if given.isascii() and given.isdigit() else None
+        return float(given) if given.isascii() and given.isdigit() and len(given) <= 6 else None
 
     def json(self) -> dict[str, Any]:
         try:
@@ -120,5 +120,6 @@ async def post(url: str, body: bytes, headers: Mapping[str, str], *, shown: str)
 
 
 def _without(words: str, url: Url, shown: str) -> str:
-    """An error without the URL, whose path or query may be a secret."""
-    return words.replace(str(url), shown)[:300]
+    """An error without the URL, whose path or query may be a secret, and without what a terminal would interpret."""
+    words = words.replace(str(url), shown)[:300]
+    return "".join(one if one.isprintable() else "?" for one in words)
