@@ -305,6 +305,7 @@ def test_a_projects_file_may_name_a_server_without_a_key(machine: Machine) -> No
         "limits.memory = 1",
         "limits.tenant_runs = 1000",
         "retention.keep = 1",
+        'usage.time_zone = "UTC"',
         'access.runs = "all"',
         'log.level = "error"',
         'metrics.address = "0.0.0.0:9464"',

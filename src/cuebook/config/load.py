@@ -198,6 +198,7 @@ _GUARDED_TABLES = (
     "oidc.",
     "otel.",
     "retention.",
+    "usage.",
     "worker.",
     "temporal.",
 )

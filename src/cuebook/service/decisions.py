@@ -9,6 +9,7 @@ import msgspec
 
 from cuebook.dialects.playbook import Playbook
 from cuebook.gate.roles import NotAllowed, Principal
+from cuebook.kernel.engine.waits import ALLOWANCE
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.fold.replay import Recorded
 from cuebook.kernel.journal import Entry, outcome_from
@@ -93,6 +94,8 @@ def too_late(row: WaitRow, onward: str = "") -> str:
 
 
 def how_to(row: WaitRow) -> str:
+    if row.kind == "budget" and row.details.get("code") == ALLOWANCE:
+        return f"`cuebook budget allow {row.run}` lets this run go on."
     return {
         "approval": f"`cuebook decide {row.run} approve|deny` decides it.",
         "question": f"`cuebook answer {row.run} VALUE` answers it.",

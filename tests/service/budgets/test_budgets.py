@@ -14,6 +14,7 @@ from cuebook.kernel.engine import allowance
 from cuebook.kernel.errors import BadInput, NotFound, Refused
 from cuebook.kernel.ports import Estimate, Store
 from cuebook.kernel.run import Settings, WaitRow
+from cuebook.service.worker import Worker
 from tests.service.budgets.spenders import ADMIN, Clock, Noting, Priced, spend, spender
 from tests.support.shared_stores import SharedStore, open_shared
 
@@ -71,6 +72,20 @@ async def test_it_continues_when_the_day_is_over_and_not_before(store: Store, tm
     clock.set("2026-03-11 00:00")
     await service.expire()
     assert await drive(service, "run") == "completed"
+
+
+async def test_a_worker_continues_it_when_the_day_is_over(store: Store, tmp_path: Path) -> None:
+    clock = Clock()
+    service = spender(store, tmp_path, Priced(), clock)
+    await service.budgets.set("all", {"day": 2.0}, ADMIN)
+    assert await spend(service, "run", n=2) == PAUSED
+    worker = Worker(service, "", every=0.02)
+    await worker.open()
+    clock.set("2026-03-11 00:01")
+    async with asyncio.timeout(20):
+        while (await store.run("run")).status != "completed":
+            await asyncio.sleep(0.01)
+    await worker.close()
 
 
 async def test_a_month_ends_in_its_own_time_zone(store: Store, tmp_path: Path) -> None:
