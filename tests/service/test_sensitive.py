@@ -91,7 +91,14 @@ def test_an_effect_gets_the_value_in_the_form_of_its_place() -> None:
 def test_a_value_never_becomes_code_of_a_shell() -> None:
     for reveal in (sensitive("x; rm -rf /").reveal, sensitive("$(rm -rf /)").reveal):
         assert reveal(RunCommand(("touch", MARK))).argv[1] in ("x; rm -rf /", "$(rm -rf /)")
-        for effect in (RunCommand(("sh", "-c", f"touch {MARK}")), CallTool("Bash", {"command": f'echo "{MARK}"'})):
+        assert reveal(RunCommand(("tee",), stdin=f"to {MARK}", env={"TO": f"<{MARK}>"})).stdin.startswith("to ")
+        assert reveal(RunCommand(("sh", "-c", 'touch "$1"', "_", MARK))).argv[4].endswith(("/", ")"))
+        for effect in (
+            RunCommand(("sh", "-c", f"touch {MARK}")),
+            RunCommand(("/bin/sh",), stdin=MARK),
+            RunCommand(("bash", "-lc", MARK)),
+            CallTool("Bash", {"command": f'echo "{MARK}"'}),
+        ):
             with pytest.raises(SensitiveInShell):
                 reveal(effect)
     quoted = sensitive().reveal(CallTool("Bash", {"command": f"echo '{MARK}'"}))

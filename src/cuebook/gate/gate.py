@@ -163,11 +163,11 @@ class Gate:
         if networked and not listed and denies_network(policies):
             return Failed(
                 "forbidden",
-                f"{approvals.one_line(description.summary)}: it needs the network, and the policy denies all network access.",
+                f"{approvals.one_line(self._mask(case)(description.summary))}: it needs the network, and the policy denies all network access.",
                 fix="Allow the hosts that it needs in the policy's egress rules instead of denying everything.",
             )
         if ruling.decision == "deny":
-            return _forbidden(description.summary, ruling)
+            return _forbidden(self._mask(case)(description.summary), ruling)
         # Checked first, because an approval would be useless. Only the owner of this machine learns what is missing.
         lacking = self._lacking(uses) if case.run.owner == Principal().name or ruling.decision == "allow" else None
         if lacking is not None:
@@ -192,9 +192,11 @@ class Gate:
         digest = approvals.digest(effect, description, limits) if asks or case.granted else ""
         approved = digest in case.granted
         if asks and not approved:
-            from cuebook.gate.offers import offers
+            from cuebook.gate.offers import Offers, offers
 
             found = offers((*actions, *secret), ruling, policies, overrides, self._clock(), why)
+            if case.redactor is not None:  # a pattern could be a part of the value
+                found = Offers(once_only="it has a sensitive input")
             return self._approval(effect, description, ruling, digest, wanted, why, case, policies, found)
         missed = await self._vault.fetch(use.handle for use in uses) if uses else None
         if missed is not None:
@@ -255,6 +257,10 @@ class Gate:
         masked = self._masked(dict(parts))
         return approvals.one_line(self._masked(words)), approvals.preview(masked), approvals.whole(masked)
 
+    def _mask(self, case: Case) -> Callable[[Any], Any]:
+        """Masks what must not be shown of an effect, as it is examined."""
+        return self._masked if case.redactor is None else case.redactor.value
+
     async def _still(self, effect: Effect, case: Case, limits: Limits, digest: str) -> Failed | None:
         description = await self._described(effect, case)
         if isinstance(description, Failed):
@@ -263,7 +269,7 @@ class Gate:
             return None
         return Failed(
             "changed",
-            f"{approvals.one_line(description.summary)}: it changed after the approval, so it was not performed.",
+            f"{approvals.one_line(self._mask(case)(description.summary))}: it changed after the approval, so it was not performed.",
             fix="Retry the run; the action is examined again.",
         )
 
@@ -408,7 +414,7 @@ class Gate:
             if before is None and not trust.ask_first:
                 await self._remember(case.run.tenant, trust, "first use")
                 continue
-            parts, terms = self._masked(trust.preview), _terms(policies)
+            parts, terms = self._mask(case)(trust.preview), _terms(policies)
             details = {
                 "summary": trust.prompt,
                 "preview": approvals.preview(parts),
@@ -439,8 +445,9 @@ class Gate:
     ) -> Needed | Failed:
         words, purpose = wanted
         rule = effect.rule if isinstance(effect, Acting) and words else None
-        summary = approvals.one_line(self._masked(description.summary))
-        parts = self._masked(description.preview)
+        masked = self._mask(case)
+        summary = approvals.one_line(masked(description.summary))
+        parts = masked(description.preview)
         terms = _terms(policies)
         if rule is not None and not can_be_met(_with(rule, terms), case.run.owner):
             return _unmet(rule, summary, case.run.owner)
@@ -453,7 +460,9 @@ class Gate:
             "purpose": purpose,
             "bound": _short(description.bound),
             "suggestions": [
-                [reason.action.domain, pattern] for reason in asks for pattern in _suggested(reason.action)
+                [reason.action.domain, pattern]
+                for reason in (asks if case.redactor is None else ())
+                for pattern in _suggested(reason.action)
             ],
             "always": [list(one) for one in found.patterns[0]] if found.patterns and not terms.details else [],
             "offers": [[list(one) for one in patterns] for patterns in found.patterns],
@@ -463,7 +472,7 @@ class Gate:
         }
         prompt = summary  # without a question mark, which could be mistaken for part of a command or a URL
         if words:
-            prompt = approvals.one_line(self._masked(words)) + (f" ({summary})" if summary else "")
+            prompt = approvals.one_line(masked(words)) + (f" ({summary})" if summary else "")
         whole = approvals.whole(parts)
         return Needed(prompt, digest, details, terms.seconds, terms.on_expiry, whole=whole)
 

@@ -95,9 +95,21 @@ class RunSensitive:
 
     def reveal(self, effect: E) -> E:
         """The effect with values in place of marks. Raises `SensitiveGone` if one is not known."""
-        change = self._shell_text if isinstance(effect, RunCommand) or _is_shell(effect) else self._text
-        revealed: E = _walked(effect, change)
+        revealed: E = _walked(self._safe(effect), self._text)
         return revealed
+
+    def _safe(self, effect: E) -> E:
+        """The effect with values in the places that a shell may read as code."""
+        if isinstance(effect, CallTool) and effect.tool.rpartition(".")[2].lower() in _SHELL_TOOLS:
+            return msgspec.structs.replace(effect, arguments=_walked(effect.arguments, self._shell_text))
+        if not isinstance(effect, RunCommand):
+            return effect
+        shell = bool(effect.argv) and effect.argv[0].rpartition("/")[2] in _SHELLS
+        scripts = [shell and bool(_SCRIPT_NEXT.fullmatch(before)) for before in ("", *effect.argv)]
+        argv = tuple(self._shell_text(one, alone=not script) for one, script in zip(effect.argv, scripts, strict=False))
+        stdin = self._shell_text(effect.stdin, alone=False) if shell else effect.stdin
+        same = argv == effect.argv and stdin == effect.stdin
+        return effect if same else msgspec.structs.replace(effect, argv=argv, stdin=stdin)
 
     def _text(self, text: str) -> str:
         if _MARK.fullmatch(text):
@@ -109,9 +121,11 @@ class RunSensitive:
             return _MARK.sub(lambda match: json.dumps(self._value(match), ensure_ascii=False)[1:-1], found)
         return _MARK.sub(self._value, found)
 
-    def _shell_text(self, text: str) -> str:
-        """As `_text`, for a text that a shell may read as code: a value never becomes code."""
-        if BEGINNING not in text or _MARK.fullmatch(text):
+    def _shell_text(self, text: str, *, alone: bool = True) -> str:
+        """As `_text`, for a text that a shell may read as code: a value never becomes code. Without `alone`, neither does one that
+        is the whole text.
+        """
+        if BEGINNING not in text or (alone and _MARK.fullmatch(text)):
             return self._text(text)
         text = re.sub(f"'{_MARK.pattern}'", lambda match: shlex.quote(self._value(match)), text)
         for match in _MARK.finditer(text):
@@ -164,11 +178,10 @@ class _Chain:
         return self._second.feed(self._first.finish()) + self._second.finish()
 
 
-_SHELLS = ("bash", "shell", "sh", "command", "exec")
-
-
-def _is_shell(effect: Effect) -> bool:
-    return isinstance(effect, CallTool) and effect.tool.rpartition(".")[2].lower() in _SHELLS
+_SHELL_TOOLS = ("bash", "shell", "sh", "command", "exec")
+_SCRIPT_NEXT = re.compile(r"-\w*c\w*")
+"""An option of a shell that is followed by a script."""
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish", "busybox")
 
 
 def _is_json(text: str) -> bool:

@@ -10,6 +10,8 @@ from collections.abc import Awaitable
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from cuebook.kernel.capabilities import comes_and_goes
 from cuebook.kernel.effects import Acting, AskApproval, Effect
 from cuebook.kernel.errors import CuebookError, Elsewhere, StoreError, with_fix
@@ -196,6 +198,8 @@ async def _examined(driver: Driver, line: Line, effect: Effect, case: Case) -> A
     assert gate is not None
     try:
         revealed = driver.engine.revealed(driver.run_id, effect)
+        if revealed is not effect:
+            case = msgspec.structs.replace(case, redactor=driver.redactor)
         return await interruptibly(driver, line, gate.examine(revealed, case))
     except CutShort as cut:
         return cut.failed

@@ -30,6 +30,8 @@ class Case(msgspec.Struct, frozen=True):
     """The approvals in advance that its journal records for this run. Some may have been revoked since."""
     outermost: str = ""
     """The run that they belong to, if this is a child run."""
+    redactor: Redactor | None = None
+    """Masks the sensitive inputs that the effect has, before anything that is shown is shortened."""
 
 
 class Admitted(msgspec.Struct, frozen=True):

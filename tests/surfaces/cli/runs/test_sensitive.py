@@ -321,3 +321,66 @@ def test_prune_purges_what_a_failed_run_kept_for_too_long(cli: CommandLine, serv
     assert b"hara@" not in stored(cli)
     retried = cli.call("retry", failed, "--json", "--no-ask")
     assert "The sensitive input 'email' is not available" in retried.out + retried.err
+
+
+def test_a_value_from_stdin_is_erased_by_the_value(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("mail.md", MAIL)
+    assert cli.call("run", "mail.md", "--email", "-", "--no-ask", stdin=f"{EMAIL}\n").code == 3
+    assert f"Write to {EMAIL} about tea." in server.prompts[0]
+    gone = cli.call("erase", "--input", f"email={EMAIL}", "--force")
+    assert gone.out.startswith("1 run deleted"), gone.err
+    assert b"hara@" not in stored(cli)
+
+
+KEEPS = """\
+name: Keep
+args:
+  email: {sensitive: true}
+steps:
+  - {id: write, command: "cli tee kept.txt", stdin: "${email}"}
+  - {id: keep, command: "cli true", files: {kept: kept.txt}}
+"""
+
+
+def test_a_file_with_the_value_is_not_kept(cli: CommandLine) -> None:
+    cli.write("keep.yml", KEEPS.replace("cli tee kept.txt", "cli tee kept.txt"))
+    ran = cli.call("run", "keep.yml", "--email", EMAIL, "--policy", "agent", "--no-ask")
+    run = cli.call("runs", "--json").object[0]["run"]
+    while cli.call("show", run, "--json").object["status"] == "awaiting_approval":
+        ran = cli.call("decide", run, "approve")
+    assert not shows(ran)
+    assert cli.call("show", run, "--json").object["status"] == "failed"
+    assert (cli.work / "kept.txt").read_text() == EMAIL
+    assert not shows(cli.call("events", run))
+    cli.call("delete", run)
+    assert b"hara@" not in stored(cli)
+
+
+def test_an_approval_shows_no_part_of_it_where_its_preview_is_shortened(cli: CommandLine) -> None:
+    text = "x" * 1490 + "${email}" + "y" * 3000
+    cli.write(
+        "long.yml",
+        f"name: Long\nargs:\n  email: {{sensitive: true}}\nsteps:\n  - {{id: a, command: cli tee out.txt, stdin: '{text}'}}\n",
+    )
+    cli.call("run", "long.yml", "--email", EMAIL, "--no-ask")
+    run = cli.call("runs", "--json").object[0]["run"]
+    waiting = cli.call("inbox", "--json").out + cli.call("show", run, "--json").out
+    assert "more characters" in waiting
+    assert "ann." not in waiting
+    assert '"suggestions":[]' in waiting
+    assert cli.call("decide", run, "approve").code == 0
+    assert EMAIL in (cli.work / "out.txt").read_text()
+
+
+def test_a_refusal_shows_no_part_of_it(cli: CommandLine) -> None:
+    (cli.config.parent / "policy.toml").write_text('[commands]\ndeny = ["touch *"]\n')
+    cli.write("send.yml", COMMAND)
+    long = "x" * 180 + EMAIL
+    ran = cli.call("run", "send.yml", "--email", long, "--no-ask", "--json")
+    run = cli.call("runs", "--json").object[0]["run"]
+    while cli.call("show", run, "--json").object["status"] == "awaiting_approval":
+        ran = cli.call("decide", run, "approve", "--json")
+    shown = cli.call("show", run, "--json")
+    assert shown.object["status"] == "failed"
+    assert "the policy denies it" in shown.out
+    assert "xxx" not in ran.out + shown.out + cli.call("events", run).out
