@@ -98,6 +98,7 @@ class Delivery:
                 self._rest(name, problem.after, now)
             return self._failed(job, problem, now)
         self._resting.pop(name, None)
+        log_event(log, "message.sent", **_fields(job))
         return _kept(job, now, "sent", reference)
 
     def _rest(self, channel: str, wish: float | None, now: float) -> None:

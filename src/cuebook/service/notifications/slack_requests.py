@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import logging
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import parse_qs
@@ -25,10 +26,13 @@ from cuebook.service.notifications.channels import Undelivered
 from cuebook.service.notifications.channels.channel import revealed
 from cuebook.service.notifications.channels.slack import Slack, decided, quoted
 from cuebook.service.notifications.message import DECISIONS
+from cuebook.system.logs import log_event
 
 if TYPE_CHECKING:
     from cuebook.service.notifications.notifier import Notifier
 
+
+log = logging.getLogger("cuebook.people")
 
 SEEN, UPDATE = "slack_request", "slack_update"
 """The kinds of the jobs that remember requests, and of the changes of messages that Slack is asked for."""
@@ -72,7 +76,11 @@ class SlackRequests:
         channel = self._notifier.channels.get(name)
         if not isinstance(channel, Slack) or not channel.settings.signing_secret:
             raise NotFound("There is no such Slack channel.", fix="Configure its signing_secret.")
-        await self._verify(channel.settings, body, timestamp, signature)
+        try:
+            await self._verify(channel.settings, body, timestamp, signature)
+        except BadSlackRequest as refused:
+            log_event(log, "slack.refused", logging.WARNING, channel=name, why=refused.message, client=address)
+            raise
         fields = {key: values[-1] for key, values in parse_qs(body.decode("utf-8", "replace")).items()}
         if "payload" in fields:
             click = _click(fields["payload"])

@@ -46,6 +46,7 @@ class Workspace:
     def __init__(self, web: ServedApp, api: WebService) -> None:
         self.web = web
         self.api = api
+        self.clicks = 0
 
     async def deliver(self) -> None:
         notifier = self.web.site.notifier
@@ -68,10 +69,11 @@ class Workspace:
         await self.deliver()
         return run, wait
 
-    def payload(self, button: dict[str, Any], account: str = ANA) -> bytes:
+    def payload(self, button: dict[str, Any], account: str = ANA, number: int = 0) -> bytes:
         team, _, user = account.partition(".")
         said = {
             "type": "block_actions",
+            "trigger_id": str(number),
             "team": {"id": team},
             "user": {"id": user, "username": "ana"},
             "container": {"type": "message", "channel_id": "C123", "message_ts": "17.1"},
@@ -92,9 +94,9 @@ class Workspace:
         return await self.web.guest.post(f"/api/notifications/slack/{channel}", content=body, headers=given)
 
     async def click(self, action: str = "approve", account: str = ANA, **more: Any) -> httpx2.Response:
-        """A click. Each has a time of its own."""
-        self._clicks = getattr(self, "_clicks", 0) + 1
-        return await self.post(self.payload(self.button(action), account), at=time.time() - self._clicks, **more)
+        """A click. Each has an id of its own."""
+        self.clicks += 1
+        return await self.post(self.payload(self.button(action), account, self.clicks), **more)
 
     async def person(self, name: str, role: Role, account: str = ANA) -> None:
         """A user who linked their Slack account, by clicking and entering the code."""
@@ -259,7 +261,7 @@ async def test_a_person_who_was_removed_decides_nothing(workspace: Workspace) ->
     assert [one["by"] for one in await workspace.refusals()] == ["ana"]
 
 
-async def test_a_forged_click_is_refused(workspace: Workspace) -> None:
+async def test_a_forged_click_is_refused(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
     _, wait = await workspace.waits()
     await workspace.person("ana", "approver")
     body = workspace.payload(workspace.button())
@@ -275,6 +277,7 @@ async def test_a_forged_click_is_refused(workspace: Workspace) -> None:
     ]
     assert [one.status_code for one in forged] == [403] * 7
     assert {one.json()["code"] for one in forged} == {"bad_signature"}
+    assert [one.levelname for one in caplog.records if one.msg == "slack.refused"] == ["WARNING"] * 7
     assert (await workspace.wait(wait["wait"])).state == "open"
     missing = await workspace.post(body, channel="other")
     assert missing.status_code == 404
