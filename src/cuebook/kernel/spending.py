@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from cuebook.kernel.ports.performers import Estimate
     from cuebook.kernel.run import RunRow
 
+Part = Literal["day", "owner", "playbook", "model"]
+"""A part of a key by which use can be added up."""
 COUNTED = ("runs", "calls", "input", "output", "cached", "reasoning", "cost", "unknown_costs", "held", "held_tokens")
 """The numbers of a `Spending`."""
 
@@ -83,6 +85,12 @@ def utc_day(at: float) -> str:
     return time.strftime("%Y-%m-%d", time.gmtime(at))
 
 
+def sum_named(part: Part, tenant: str, name: str, *numbers: float) -> Spending:
+    """A sum that only this part of its key identifies."""
+    keys = {"day": "", "owner": "", "playbook": "", "model": "", part: name}
+    return Spending(tenant, *keys.values(), *numbers)  # type: ignore[arg-type]
+
+
 def fits(cap: Cap, used: Spending, more: Spending, *, held: bool = True) -> bool:
     """Whether more may be used under a cap. What costs nothing always may; without `held`, calls in progress do not count."""
     money = used.cost + (used.held if held else 0.0)
@@ -102,6 +110,13 @@ class SpendingTable(Protocol):
         self, tenant: str, since: str, until: str, owner: str | None = None, playbook: str | None = None
     ) -> Spending:
         """The sum from the first to the last of these days."""
+
+    async def spending_by(
+        self, part: Part, tenant: str, since: str, until: str, owner: str | None = None, playbook: str | None = None
+    ) -> list[Spending]:
+        """The sums from the first to the last of these days, one for each day, owner, playbook or model. The other parts of
+        their keys are empty.
+        """
 
     async def hold(self, more: Spending, caps: Sequence[Cap]) -> int | None:
         """Adds what a call may use at most, if that is within all caps of its day. Otherwise changes nothing, and returns the

@@ -115,7 +115,7 @@ if TYPE_CHECKING:
     from cuebook.service.sensitive import Hidden, Sensitive
     from cuebook.service.transfer import Copied
     from cuebook.service.triggers.firing import Check, Read, Start, Triggers
-    from cuebook.service.usage import UsageReport
+    from cuebook.service.usage import By, UsageReport
 
 __all__ = ["PYTHON", "Principal", "RunView", "Service"]
 
@@ -272,13 +272,19 @@ class Service(Queries):
         return self.calendar.day(at)
 
     async def usage(
-        self, who: Principal = Principal(), *, since: str = "", until: str = "", playbook: str = ""
+        self,
+        who: Principal = Principal(),
+        *,
+        since: str = "",
+        until: str = "",
+        playbook: str = "",
+        parts: Sequence[By] | None = None,
     ) -> UsageReport:
         """What runs used from the first to the last of these days: a person's own, or everyone's for an admin."""
-        from cuebook.service.usage import usage_report
+        from cuebook.service.usage import BY, usage_report
 
         today = self.calendar.day(self._clock())
-        return await usage_report(self._store, who, today, since, until, playbook)
+        return await usage_report(self._store, who, today, since, until, playbook, parts or BY)
 
     async def _allowance(self, row: RunRow) -> Allowance | None:
         """The budgets, if there are any. Looked at again after a second, because other processes may set one."""

@@ -36,7 +36,7 @@ from cuebook.kernel.ports import (
 from cuebook.kernel.ports.admin_acts import GENESIS as GENESIS_ACT
 from cuebook.kernel.ports.admin_acts import ActRecord, AdminAct, KeptChange, chained
 from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow, copy_row
-from cuebook.kernel.spending import Cap, Spending, fits
+from cuebook.kernel.spending import Cap, Part, Spending, fits, sum_named
 from cuebook.kernel.votes import counted
 from cuebook.stores.leases import Holder, Leases, new_slot
 from cuebook.stores.refusals import (
@@ -146,6 +146,17 @@ class _SpendingTable:
             if mine and since <= one.day <= until:
                 total.add(one)
         return total
+
+    async def spending_by(
+        self, part: Part, tenant: str, since: str, until: str, owner: str | None = None, playbook: str | None = None
+    ) -> list[Spending]:
+        found: dict[str, Spending] = {}
+        for one in self._spending.values():
+            mine = one.tenant == tenant and owner in (None, one.owner) and playbook in (None, one.playbook)
+            if mine and since <= one.day <= until:
+                name = getattr(one, part)
+                found.setdefault(name, sum_named(part, tenant, name)).add(one)
+        return [found[name] for name in sorted(found)]
 
     async def hold(self, more: Spending, caps: Sequence[Cap]) -> int | None:
         for number, cap in enumerate(caps):

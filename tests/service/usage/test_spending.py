@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -169,7 +170,7 @@ async def test_a_driver_that_was_replaced_adds_nothing(shared_store: SharedStore
     await second.close()
 
 
-async def report(store: Store, tmp_path: Path, who: Principal, **days: str) -> UsageReport:
+async def report(store: Store, tmp_path: Path, who: Principal, **days: Any) -> UsageReport:
     clock = Clock()
     service = spender(store, tmp_path, Priced(), clock)
     for run, owner, at in (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, timedelta
 from typing import Any, Literal, get_args
 
@@ -13,11 +13,11 @@ from cuebook.gate.roles import Principal
 from cuebook.kernel.engine.budget import money_words
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
-from cuebook.kernel.spending import COUNTED, Spending
+from cuebook.kernel.spending import COUNTED, Part, Spending
 
 By = Literal["day", "playbook", "model", "person"]
 BY: tuple[By, ...] = get_args(By)
-_FIELD = {"day": "day", "playbook": "playbook", "model": "model", "person": "owner"}
+_FIELD: dict[By, Part] = {"day": "day", "playbook": "playbook", "model": "model", "person": "owner"}
 DAYS = 30
 """How many days a report covers if nothing says from when."""
 
@@ -46,32 +46,30 @@ class UsageReport(msgspec.Struct, frozen=True):
     owner: str
     """The only person whose use it covers; empty if it covers everyone's."""
     total: Group
-    rows: tuple[Spending, ...]
+    sums: dict[By, tuple[Spending, ...]]
+    """What was used, as it was asked for, each added up by names."""
 
     def by(self, by: By) -> list[Group]:
         """Groups, the days in order and everything else with the most expensive first. Each day is there."""
         named = _FIELD[by]
-        found: dict[str, Spending] = {}
+        groups = [Group(getattr(one, named), one) for one in self.sums[by]]
         if by == "day":
-            found = {day: _nothing() for day in days(self.since, self.until)}
-        for row in self.rows:
-            name = getattr(row, named)
-            if by == "model" and not name:
-                continue  # a run may use several
-            found.setdefault(name, _nothing()).add(row)
-        groups = [Group(name, used) for name, used in found.items()]
-        if by == "day":
-            return groups
-        return sorted(
-            [one for one in groups if one.is_used],
-            key=lambda one: (-one.used.cost, -one.used.tokens, -one.used.runs, one.name),
-        )
+            known = {one.name: one for one in groups}
+            return [known.get(day) or Group(day, _nothing()) for day in days(self.since, self.until)]
+        shown = [one for one in groups if one.is_used and (by != "model" or one.name)]  # a run may use several models
+        return sorted(shown, key=lambda one: (-one.used.cost, -one.used.tokens, -one.used.runs, one.name))
 
 
 async def usage_report(
-    store: Store, who: Principal, today: str, since: str = "", until: str = "", playbook: str = ""
+    store: Store,
+    who: Principal,
+    today: str,
+    since: str = "",
+    until: str = "",
+    playbook: str = "",
+    parts: Sequence[By] = BY,
 ) -> UsageReport:
-    """The report for this user, by default of the last 30 days."""
+    """The report for this user, by default of the last 30 days, added up in each of these ways."""
     who.require("viewer", "view usage")
     until = until or today
     since = since or (date.fromisoformat(until) - timedelta(days=DAYS - 1)).isoformat()
@@ -80,12 +78,12 @@ async def usage_report(
     if (date.fromisoformat(until) - date.fromisoformat(since)).days > 3_660:
         raise BadInput("A report covers at most ten years.", fix="Choose a later first day.")
     owner = "" if who.may("admin") else who.name
-    rows = [
-        row
-        for row in await store.spending(who.tenant, since, until)
-        if owner in ("", row.owner) and playbook in ("", row.playbook)
-    ]
-    return UsageReport(since, until, owner, Group("", _sum(rows)), tuple(rows))
+    sums = {
+        by: tuple(await store.spending_by(_FIELD[by], who.tenant, since, until, owner or None, playbook or None))
+        for by in parts
+    }
+    total = Group("", _sum(next(iter(sums.values()))))
+    return UsageReport(since, until, owner, total, sums)
 
 
 def added_up(groups: Iterable[Group], name_of: Callable[[str], str]) -> list[Group]:

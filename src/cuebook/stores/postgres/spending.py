@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from cuebook.kernel.spending import COUNTED, Cap, Spending, fits
+from cuebook.kernel.spending import COUNTED, Cap, Part, Spending, fits, sum_named
 from cuebook.stores.postgres.database import Transaction
 
 _KEY = ("tenant", "day", "owner", "playbook", "model")
@@ -45,11 +45,15 @@ def values_of(row: Spending) -> tuple[Any, ...]:
     return msgspec.structs.astuple(row)
 
 
-def _query(tenant: str, since: str, until: str, owner: str | None, playbook: str | None) -> tuple[str, tuple[Any, ...]]:
+def _query(
+    tenant: str, since: str, until: str, owner: str | None, playbook: str | None, part: Part | None = None
+) -> tuple[str, tuple[Any, ...]]:
+    """The query for a sum, or for one for each name of a part of the keys."""
     named = {"owner": owner, "playbook": playbook}
     given = {name: value for name, value in named.items() if value is not None}
     only = "".join(f" AND {name} = %s" for name in given)
-    query = f"SELECT {_SUMS} FROM spending WHERE tenant = %s AND day >= %s AND day <= %s{only}"
+    named_first, grouped = (f"{part}, ", f" GROUP BY {part} ORDER BY {part}") if part else ("", "")
+    query = f"SELECT {named_first}{_SUMS} FROM spending WHERE tenant = %s AND day >= %s AND day <= %s{only}{grouped}"
     return query, (tenant, since, until, *given.values())
 
 
@@ -97,6 +101,12 @@ class SpendingTables:
     ) -> Spending:
         rows = await self._all(*_query(tenant, since, until, owner, playbook))
         return Spending(tenant, since, "", "", "", *rows[0])
+
+    async def spending_by(
+        self, part: Part, tenant: str, since: str, until: str, owner: str | None = None, playbook: str | None = None
+    ) -> list[Spending]:
+        query, values = _query(tenant, since, until, owner, playbook, part)
+        return [sum_named(part, tenant, *row) for row in await self._all(query, values)]
 
     async def hold(self, more: Spending, caps: Sequence[Cap]) -> int | None:
         number: int | None = await self._write(_hold, more, caps)

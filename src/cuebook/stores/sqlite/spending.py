@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cuebook.kernel.spending import COUNTED, Cap, Spending, fits
+from cuebook.kernel.spending import COUNTED, Cap, Part, Spending, fits, sum_named
 
 if TYPE_CHECKING:
     from cuebook.stores.sqlite.transaction import Transaction
@@ -26,11 +26,15 @@ def _sum(rows: Any, tenant: str, day: str) -> Spending:
     return Spending(tenant, day, "", "", "", *rows[0])
 
 
-def _query(tenant: str, since: str, until: str, owner: str | None, playbook: str | None) -> tuple[str, tuple[Any, ...]]:
+def _query(
+    tenant: str, since: str, until: str, owner: str | None, playbook: str | None, part: Part | None = None
+) -> tuple[str, tuple[Any, ...]]:
+    """The query for a sum, or for one for each name of a part of the keys."""
     named = {"owner": owner, "playbook": playbook}
     given = {name: value for name, value in named.items() if value is not None}
     only = "".join(f" AND {name} = ?" for name in given)
-    query = f"SELECT {_SUMS} FROM spending WHERE tenant = ? AND day >= ? AND day <= ?{only}"
+    named_first, grouped = (f"{part}, ", f" GROUP BY {part} ORDER BY {part}") if part else ("", "")
+    query = f"SELECT {named_first}{_SUMS} FROM spending WHERE tenant = ? AND day >= ? AND day <= ?{only}{grouped}"
     return query, (tenant, since, until, *given.values())
 
 
@@ -80,6 +84,12 @@ class SpendingTables:
         self, tenant: str, since: str, until: str, owner: str | None = None, playbook: str | None = None
     ) -> Spending:
         return _sum(self._all(*_query(tenant, since, until, owner, playbook)), tenant, since)
+
+    async def spending_by(
+        self, part: Part, tenant: str, since: str, until: str, owner: str | None = None, playbook: str | None = None
+    ) -> list[Spending]:
+        query, values = _query(tenant, since, until, owner, playbook, part)
+        return [sum_named(part, tenant, *row) for row in self._all(query, values)]
 
     async def hold(self, more: Spending, caps: Sequence[Cap]) -> int | None:
         number: int | None = await self._writer.submit(_hold, more, caps)

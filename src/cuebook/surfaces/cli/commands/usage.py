@@ -40,7 +40,7 @@ def usage_command(given: Given) -> int:
         who = await session.acting(service, given)
         today = service.calendar.day(service.clock())
         since, until = period_of(given["since"], given["until"], today, "--")
-        found = await service.usage(who, since=since, until=until, playbook=given["playbook"])
+        found = await service.usage(who, since=since, until=until, playbook=given["playbook"], parts=[by])
         if given["as_json"]:
             sys.stdout.write(views.json_line(report_object(found, by)))
             return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,12 +19,12 @@ from cuebook.surfaces.web.api.objects import answer
 from cuebook.surfaces.web.site import Site
 
 
-async def report_for(request: Request, site: Site, who: Principal) -> UsageReport:
+async def report_for(request: Request, site: Site, who: Principal, parts: Sequence[By] = BY) -> UsageReport:
     """The report that a request asks for."""
     query, service = request.query_params, site.service
     today = service.calendar.day(service.clock())
     since, until = period_of(query.get("since", "") or "30d", query.get("until", ""), today)
-    return await service.usage(who, since=since, until=until, playbook=query.get("playbook", ""))
+    return await service.usage(who, since=since, until=until, playbook=query.get("playbook", ""), parts=parts)
 
 
 async def spending(request: Request, site: Site, who: Principal) -> Response:
@@ -30,7 +32,7 @@ async def spending(request: Request, site: Site, who: Principal) -> Response:
     by: By | None = next((one for one in BY if one == asked), None)
     if by is None:
         raise BadInput(f"Use cannot be added up by '{asked}'.", fix=f"Use {', '.join(BY)}.")
-    return answer(report_object(await report_for(request, site, who), by))
+    return answer(report_object(await report_for(request, site, who, [by]), by))
 
 
 async def budgets(request: Request, site: Site, who: Principal) -> Response:
