@@ -1,0 +1,36 @@
+"""The page with the list of runs shows a page of it, and leads to older runs."""
+
+from __future__ import annotations
+
+import html
+import re
+from unittest.mock import patch
+
+from cuebook.performers.models.scripted import ScriptedModel
+from cuebook.surfaces.web.pages import pages
+from tests.surfaces.web.api.test_runs import TEA
+from tests.surfaces.web.served_app import ServedApp
+
+
+async def test_the_list_is_searched_and_followed_page_by_page(web: ServedApp) -> None:
+    await web.model(ScriptedModel(["went"], cycle=True)).serve()
+    runs = [await web.begin(text=TEA, name=name) for name in ("tea.md", "other.md", "tea.md", "tea.md")]
+    for run in runs:
+        await web.until(run, "completed")
+    seen: list[list[str]] = []
+    with patch.object(pages, "HISTORY", 2):
+        address: str | None = "/runs?search=TEA&status=completed"
+        while address is not None:
+            page = await web.client.get(address)
+            assert page.status_code == 200
+            assert 'name="search" value="TEA"' in page.text
+            seen.append([run for run in reversed(runs) if f'href="/runs/{run}"' in page.text])
+            older = re.search(r'href="(/runs\?[^"]+)" rel="next"', page.text)
+            address = html.unescape(older[1]) if older else None
+    assert seen == [[runs[3], runs[2]], [runs[0]]]
+    assert "search=TEA&status=completed&cursor=" in html.unescape(str(page.url))
+    nothing = await web.client.get("/runs?search=coffee")
+    assert "No matching runs." in nothing.text
+    refused = await web.client.get("/runs?since=soon", headers={"Accept": "text/html"})
+    assert refused.status_code == 422
+    assert "cannot read &#39;soon&#39;" in refused.text
