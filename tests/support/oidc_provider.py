@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import threading
 import time
 from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator
@@ -47,6 +48,8 @@ class OidcProvider:
         """Errors of the token endpoint, so that a test can say why."""
         self._codes: dict[str, dict[str, str]] = {}
         self.down = False
+        self.hold: threading.Event | None = None
+        """If set, the token endpoint does not answer before this happens."""
 
     @property
     def address(self) -> str:
@@ -113,6 +116,8 @@ class OidcProvider:
         return f"{asked['redirect_uri']}?{urlencode(back)}"
 
     def _token(self, asked: Received) -> tuple[int, Any]:
+        if self.hold is not None:
+            self.hold.wait(30)
         form = {name: one[0] for name, one in parse_qs(asked.body.decode()).items()}
         given = b64decode(asked.headers.get("authorization", "").removeprefix("Basic ")).decode()
         public = form.get("client_id") == ASSISTANT and not given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -397,6 +398,31 @@ async def test_a_provider_that_hangs_gets_a_clear_page(
         assert page.status_code == 503
         assert "does not answer" in page.text
         assert (await visitor.client.get("/healthz")).status_code == 200
+
+
+async def test_a_provider_that_hangs_in_the_middle_holds_up_nobody_else(
+    serve: Serve, provider: OidcProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visitor = await serve()
+    place = await visitor.leave()
+    monkeypatch.setattr(provider_module, "PATIENCE", 0.5)
+    provider.hold = threading.Event()
+    try:
+        signing_in = asyncio.create_task(visitor.come_back(place))
+        assert (await visitor.client.get("/healthz")).status_code == 200
+        page = await signing_in
+        assert (page.status_code, "does not answer" in page.text) == (503, True)
+    finally:
+        provider.hold.set()
+        provider.hold = None
+    assert (await visitor.sign_in()).status_code == 200
+
+
+async def test_an_account_in_too_many_groups_is_told_so(serve: Serve, provider: OidcProvider) -> None:
+    visitor = await serve()
+    provider.person = {"sub": "subject-1", "preferred_username": "ann", "_claim_names": {"groups": "src1"}}
+    page = await visitor.sign_in()
+    assert (page.status_code, "too many groups" in page.text) == (403, True)
 
 
 async def test_a_provider_that_calls_itself_something_else_is_refused(serve: Serve, provider: OidcProvider) -> None:
