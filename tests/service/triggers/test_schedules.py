@@ -10,11 +10,14 @@ import msgspec
 import pytest
 
 from cuebook.gate.roles import NotAllowed, Principal
+from cuebook.gate.standing import Allowed
 from cuebook.kernel.errors import BadInput, Conflict, NotFound
 from cuebook.kernel.ports import Store
 from cuebook.service.job_runner import JobRunner
 from cuebook.service.transfer import copy_decisions
+from cuebook.service.triggers.permissions import Asking, Permissions
 from cuebook.service.triggers.schedules import Schedule, Schedules, check_times
+from cuebook.service.triggers.target import playbook_of
 from cuebook.stores.memory import MemoryStore
 from tests.service.triggers.scheduled import TEA, Clocked, at
 
@@ -327,3 +330,25 @@ async def test_schedules_move_with_a_store(clocked: Clocked) -> None:
     assert Schedule.of(job) == made
     assert await target.next_due(["schedule"]) == await clocked.store.next_due(["schedule"])
     assert list(await target.kept("local", "standing")) == [made.trigger]
+
+
+async def test_a_permission_that_no_longer_holds_is_notified_once_and_the_run_starts(clocked: Clocked) -> None:
+    made = await clocked.add("0 6 * * *")
+    permissions = Permissions(clocked.service, clocked.triggers)
+    asks = [Asking("1", "command touch made", (Allowed("command", "touch made", "1"),))]
+    book = playbook_of(made.target)
+    standing = await permissions.give(made, book.digest, "policy", asks, LOCAL, 3600.0)
+    assert standing.allowed == (Allowed("command", "touch made", "1"),)
+    assert await permissions.check(made, book, "policy") == ""
+    assert await clocked.notices() == []
+    clocked.book.write_text(f"{TEA}\nMore.\n")
+    for _ in range(2):
+        assert await permissions.check(made, playbook_of(made.target), "policy") == ""  # it fires, and its run waits
+    (notice,) = await clocked.notices()
+    assert "The playbook has changed since. Its runs wait for approval." in notice
+    await permissions.check(made, book, "another policy")
+    assert any("The policy has changed since." in one for one in await clocked.notices())
+    with pytest.raises(BadInput, match="nothing that 'tea' could be allowed"):
+        await permissions.give(made, book.digest, "policy", [Asking("1", "x", why="it asks")], LOCAL)
+    with pytest.raises(NotAllowed, match="requires the role approver"):
+        await permissions.give(made, book.digest, "policy", asks, Principal("bob", roles=frozenset({"runner"})))
