@@ -42,7 +42,7 @@ class Command:
             raise Undelivered(f"The program {argv[0]} cannot be started: {error.strerror}.") from None
         try:
             async with asyncio.timeout(seconds):
-                await process.communicate(json.dumps(message.plain(), ensure_ascii=False).encode())
+                await process.communicate(f"{json.dumps(message.plain(), ensure_ascii=False)}\n".encode())
         except TimeoutError:
             raise Undelivered(f"{argv[0]} took longer than {seconds:g} s, so it was ended.") from None
         finally:
