@@ -147,6 +147,8 @@ def view_lines(view: TriggerView, now: float) -> Iterator[str]:
     yield f"{trigger.KIND} {trigger.name}: {state_of(trigger)}{f'. {trigger.suspended}' if trigger.suspended else ''}"
     yield f"  fires: {when(trigger)}"
     yield f"  runs: {trigger.target.words} ({trigger.target.path}), for {trigger.owner}"
+    if trigger.target.workspace:
+        yield f"  a server or worker of the workspace {trigger.target.workspace} fires it"
     for name, value in trigger.target.inputs.items():
         yield f"  {name} = {display.short(str(value))}"
     overlap = {"skip": "skipped", "queue": "queued", "cancel": "started after the older run is cancelled"}

@@ -128,6 +128,19 @@ async def test_a_trigger_that_fires_too_often_is_suspended_and_notifies(
     assert any(trigger.name in one and "too often" in one for one in await watched.notices())
 
 
+async def test_an_event_whose_run_could_not_start_is_tried_again_when_it_comes_again(watched: Watched) -> None:
+    await watched.files()
+    watched.book.rename(watched.folder / "gone.md")
+    for state in ("failed", "started", "started"):
+        known = await watched.triggers.known(FileTrigger, "tea", "local")
+        await watched.events.event(known, "k", {"file": "x"})
+        await watched.look()
+        known = await watched.triggers.known(FileTrigger, "tea", "local")
+        assert [one.state for one in known.history] == [state]
+        watched.book.write_text(TEA)
+    assert len(await watched.runs()) == 1
+
+
 # --- runs ---
 
 

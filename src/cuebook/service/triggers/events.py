@@ -45,7 +45,8 @@ class EventTrigger(Trigger, frozen=True, kw_only=True, omit_defaults=True):
     """When it was fired lately."""
 
     def knows(self, key: str) -> bool:
-        return super().knows(key) or _short(key) in self.seen
+        found = self.firing(key)
+        return found.state != "failed" if found is not None else _short(key) in self.seen
 
     def noted(self, key: str, now: float) -> Self:
         recent = tuple(one for one in self.recent if 0 <= now - one < self.PER)

@@ -163,8 +163,9 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, history=(firing, *others)[:KEPT])
 
     def knows(self, key: str) -> bool:
-        """Whether there was a firing with this key, as far as that is still known."""
-        return self.firing(key) is not None
+        """Whether there was a firing with this key, as far as that is still known. One that failed may be tried again."""
+        found = self.firing(key)
+        return found is not None and found.state != "failed"
 
     def noted(self, key: str, now: float) -> Self:
         """The trigger that remembers a new firing with this key."""
