@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.command_line import CommandLine
 from tests.support.model_server import ModelServer
+from tests.surfaces.cli.runs.test_interrupted import ASKING, answered, on
 
 
 def paused(cli: CommandLine, count: int) -> list[str]:
@@ -54,6 +55,16 @@ def test_paused_runs_are_resumed_together(cli: CommandLine) -> None:
     ran = cli.call("resume", "--search", "tea", "--yes")
     assert (ran.code, ran.out) == (0, "2 runs resumed.\nNow 2 completed.\n")
     assert statuses(cli) == dict.fromkeys(runs, "completed")
+
+
+def test_interrupted_runs_are_resumed_together(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("ask.md", ASKING)
+    run = str(cli.call("run", "ask.md", "--json").object["run"])
+    on(cli, answered)
+    (waiting,) = paused(cli, 1)
+    ran = cli.call("resume", "--status", "interrupted", "--yes")
+    assert (ran.code, ran.out) == (0, "1 run resumed.\nNow 1 completed.\n")
+    assert statuses(cli) == {run: "completed", waiting: "paused"}
 
 
 @pytest.mark.parametrize(

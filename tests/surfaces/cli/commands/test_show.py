@@ -8,9 +8,13 @@ from contextlib import closing
 
 import pytest
 
+from cuebook.stores.sqlite import SqliteStore
 from tests.support.command_line import CommandLine
 from tests.support.model_server import ModelServer
 from tests.support.older_stores import take_back
+from tests.support.programs import new_row
+from tests.support.records import create
+from tests.surfaces.cli.runs.test_interrupted import on
 
 
 @pytest.fixture
@@ -55,6 +59,21 @@ def test_a_filter_that_cannot_be_meant_is_refused(
     ran = cli.call("runs", *options)
     assert (ran.code, ran.out) == (2, "")
     assert words in " ".join(ran.err.split())
+
+
+def test_the_list_shows_who_or_what_started_a_run_if_that_differs(cli: CommandLine, run: str) -> None:
+    assert cli.call("runs").out.splitlines()[0].split()[-2:] == ["COST", "PLAYBOOK"]
+
+    async def change(store: SqliteStore) -> None:
+        row = new_row("nightly.md", "other")
+        row.owner, row.trigger = "ann", "schedule:nightly"
+        await create(store, "other", row)
+
+    on(cli, change)
+    lines = cli.call("runs").out.splitlines()
+    assert lines[0].split()[-4:] == ["OWNER", "STARTED", "BY", "PLAYBOOK"]
+    assert lines[1].split()[-3:] == ["ann", "schedule:nightly", "nightly.md"]
+    assert lines[2].split()[-3:] == ["local", "-", "tea.md"]
 
 
 def test_runs_are_found_by_what_the_list_shows(cli: CommandLine, run: str) -> None:

@@ -84,13 +84,20 @@ def runs_command(given: Given) -> int:
             listed = [{**_row_object(row, row.id in left), "cursor": cursor_of(row)} for row in page.rows]
             sys.stdout.write(views.json_line(listed))
             return 0
-        lines = [("RUN", "STARTED", "STATUS", "STEPS", "TOKENS", "COST", "PLAYBOOK")]
-        for row in page.rows:
+        more = {
+            "OWNER": [row.owner for row in page.rows] if any(row.owner != "local" for row in page.rows) else [],
+            "STARTED BY": [row.trigger or "-" for row in page.rows] if any(row.trigger for row in page.rows) else [],
+        }
+        shown = {name: values for name, values in more.items() if values}
+        lines = [("RUN", "STARTED", "STATUS", "STEPS", "TOKENS", "COST", *shown, "PLAYBOOK")]
+        for number, row in enumerate(page.rows):
             totals = row.totals
             status = await _status_of(service, row, interrupted=row.id in left)
             steps = display.steps_of(row)
             cost = display.cost_of(totals)
-            lines.append((row.id, display.moment(row.created), status, steps, f"{totals.tokens:,}", cost, row.name))
+            causes = [values[number] for values in shown.values()]
+            started = display.moment(row.created)
+            lines.append((row.id, started, status, steps, f"{totals.tokens:,}", cost, *causes, row.name))
         print_table(lines)
         if page.next:
             complain(f"There are more; --limit shows more at once, and --cursor {page.next} the next ones.")
