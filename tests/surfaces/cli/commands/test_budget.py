@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, finished
 from tests.support.model_server import ModelServer
 
 
@@ -138,3 +138,16 @@ def test_a_person_sees_only_their_own_use(cli: CommandLine) -> None:
     cli.call("users", "add", "ann", "--role", "viewer")
     assert cli.call("run", "tea.md").code == 0
     assert cli.call("usage", "--as", "ann").out.startswith("Nothing was used")
+
+
+def test_processes_that_run_at_once_stay_within_a_budget(cli: CommandLine) -> None:
+    assert cli.call("budget", "set", "--day", "0.04").code == 0
+    codes = [finished(one).code for one in [cli.begin("run", "tea.md", "--json") for _ in range(4)]]
+    assert set(codes) == {0, 4}
+    (found,) = cli.call("budget", "list", "--json").object
+    (period,) = found["periods"]
+    assert (period["money_held"], period["unknown_costs"]) == (0, 0)
+    assert period["money_used"] == pytest.approx(0.035)  # another call might cost a cent
+    assert len(found["waiting"]) == codes.count(4)
+    shown = cli.call("inbox", found["waiting"][0]).out
+    assert "The budget 'all' is spent: All runs used $0.0350 of $0.0400" in shown
