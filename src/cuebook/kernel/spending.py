@@ -151,6 +151,8 @@ class Exceeded(msgspec.Struct, frozen=True):
     """The kind of period whose limit it would exceed."""
     until: float | None = None
     """When the budget's period is over."""
+    most: Spending | None = None
+    """What the call may use at most."""
     passing: bool = False
     """Whether only calls in progress stand in the way, which may use less than the most that is set aside for them."""
 

@@ -202,6 +202,29 @@ async def test_what_is_left_while_calls_are_in_progress_is_waited_for(store: Sto
     assert {*await asyncio.gather(first, second)} == {"completed"}
 
 
+async def test_a_paused_run_continues_when_a_call_used_less_than_was_set_aside(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(allowance, "PATIENCE", 0.0)
+    model, asked, answer = Priced(cost=1.0, most=2.0), asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> None:
+        asked.set()
+        await answer.wait()
+
+    model.before = slowly
+    service = spender(store, tmp_path, model, Clock())
+    await service.budgets.set("all", {"day": 3.5}, ADMIN)
+    first = asyncio.create_task(spend(service, "first"))
+    await asked.wait()
+    assert [await spend(service, name) for name in ("second", "third")] == [PAUSED, PAUSED]
+    answer.set()
+    assert await first == "completed"
+    assert [wait.run for wait in await store.waits(kinds=("budget",))] == ["third"]
+    assert await drive(service, "second") == "completed"
+    assert [wait.run for wait in await store.waits(kinds=("budget",))] == ["third"]  # 2 are used, and it may need 2
+
+
 async def test_a_lost_call_stays_set_aside_and_unknown(
     shared_store: SharedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -89,7 +89,7 @@ async def _hold(
             found.message,
             purpose=f"{ALLOWANCE}:{next(paused)}",
             expires_after=None if found.until is None else max(0.0, found.until - driver.clock()),
-            details={"code": ALLOWANCE, "budget": found.budget, "until": found.until},
+            details={"code": ALLOWANCE, "budget": found.budget, "until": found.until, **_needs(found)},
         )
         if closed.how == "cancelled" and driver.stops(line):
             return Failed("cancelled", "")
@@ -117,6 +117,11 @@ def _close_open(driver: Driver, key: Key) -> None:
     """Closes a wait from before that nothing has ended, because there is enough now."""
     if (key, f"{ALLOWANCE}:1") in driver.recorded.opened:
         driver.waits.close_cancelled(key, ALLOWANCE)
+
+
+def _needs(why: Exceeded) -> dict[str, Any]:
+    """What the call may use at most, for whoever looks whether there is room for it again."""
+    return {} if why.most is None else {"money": why.most.held, "tokens": why.most.held_tokens}
 
 
 def given_back(most: Spending, outcome: AnyOutcome) -> Spending:

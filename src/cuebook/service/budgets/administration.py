@@ -32,6 +32,8 @@ from cuebook.service.runs.children import check_not_child
 if TYPE_CHECKING:
     from cuebook.service.queries import Queries
 
+_LOOKED_AT = 100
+"""How many waits are looked at when there may be room for one of them."""
 Resume = Callable[[WaitRow, Principal], Awaitable[Any]]
 """Ends a wait of a run, which then continues."""
 
@@ -76,6 +78,7 @@ class BudgetAdministration:
     ) -> None:
         self._store = store
         self.budgets = budgets
+        budgets.on_room = self._give_room
         self._service = service
         self._clock = clock
         self._resume = resume
@@ -201,6 +204,19 @@ class BudgetAdministration:
             await self._resume(wait, who)
             runs[wait.run] = None
         return list(runs)
+
+    async def _give_room(self, tenant: str) -> None:
+        """Ends the oldest wait whose call fits now, because another call has used less than was set aside for it."""
+        seen = set()
+        for wait in await self._store.waits(tenant=tenant, kinds=("budget",), limit=_LOOKED_AT):
+            money, tokens = wait.details.get("money"), wait.details.get("tokens")
+            needs = (wait.details.get("budget"), wait.owner, money, tokens)
+            if wait.details.get("code") != ALLOWANCE or money is None or tokens is None or needs in seen:
+                continue
+            seen.add(needs)
+            if await self.budgets.has_room(await self._store.run(wait.run), float(money), int(tokens)):
+                await self._resume(wait, Principal(tenant=tenant))
+                return
 
     async def _pauses(self, who: Principal, run: str | None = None) -> list[WaitRow]:
         """The waits that budgets caused."""

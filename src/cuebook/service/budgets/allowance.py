@@ -16,7 +16,7 @@ from cuebook.kernel.engine.budget import money_words
 from cuebook.kernel.notices import notice
 from cuebook.kernel.ports import Estimate, Job, Store
 from cuebook.kernel.run import RunRow
-from cuebook.kernel.spending import Exceeded, Hold, Spending, fits
+from cuebook.kernel.spending import Cap, Exceeded, Hold, Spending, fits
 from cuebook.service.budgets.budget import (
     BUDGET,
     MARK,
@@ -39,6 +39,10 @@ _FRESH = 1.0
 """Seconds after which a change of a budget is noticed in other processes."""
 
 
+async def _nobody_waits(tenant: str) -> None:
+    pass
+
+
 class Budgets:
     """The budgets in a store, as an allowance of the engine."""
 
@@ -56,6 +60,8 @@ class Budgets:
         self.calendar = calendar
         self._notify = notify
         self._changed = changed
+        self.on_room: Callable[[str], Awaitable[None]] = _nobody_waits
+        """Called with a tenant whenever a call has ended and given back what it did not use."""
         self._known: dict[str, tuple[float, list[PeriodBudget]]] = {}
         self._releases: dict[str, tuple[float, list[Release]]] = {}
         self._past: dict[tuple[str | None, ...], tuple[float, Spending]] = {}
@@ -90,6 +96,16 @@ class Budgets:
         today.add(past)
         return today
 
+    async def has_room(self, row: RunRow, money: float, tokens: int) -> bool:
+        """Whether a call that may use this much would be made now."""
+        day = self.calendar.day(self._clock())
+        most = Spending(row.tenant, day, row.owner, row.name, held=money, held_tokens=tokens)
+        for limit in [limit for budget in of_run(await self.all(row.tenant), row) for limit in budget.limits()]:
+            cap = Cap(money=limit.money, tokens=limit.tokens)
+            if not fits(cap, await self.used(row.tenant, limit, row.owner, day), most):
+                return False
+        return True
+
     # --- for the engine ---
 
     async def hold(self, row: RunRow, model: str, estimate: Estimate) -> Hold | Exceeded | None:
@@ -122,7 +138,7 @@ class Budgets:
         today.add(past[number])
         words = self._words(limit, today, row.owner, day, f" The next call may use up to {_most(limit, most)}.")
         until = self.calendar.end(limit.period, day)
-        return Exceeded(words, limit.budget.name, limit.period, until, passing)
+        return Exceeded(words, limit.budget.name, limit.period, until, most, passing)
 
     async def settled(self, row: RunRow, hold: Hold) -> None:
         try:
@@ -133,6 +149,7 @@ class Budgets:
                     if money or (limit.tokens is not None and used.tokens >= budget.soft * limit.tokens):
                         words = limit.used_words(used, row.owner, hold.most.day)
                         await self._mark(row, limit, hold.most.day, "soft", words)
+            await self.on_room(row.tenant)
         except Exception:  # the call was made and recorded
             log.exception("The marks of the budgets could not be checked.")
 
