@@ -29,7 +29,7 @@ async def test_many_runs_are_cancelled_and_retried(web: ServedApp) -> None:
     assert (done["done"], done["dry_run"], done["next"]) == (runs[::-1], False, None)
     for run in runs:
         await web.until(run, "cancelled")
-    named = await acted(web, act="retry", where={"runs": [runs[0], "unknown"]})
+    named = await acted(web, act="retry", where={"runs": [runs[0], "unknown"]}, limit=1)
     assert named["done"] == [runs[0]]
     assert [(one["run"], one["code"]) for one in named["refused"]] == [("unknown", "not_found")]
     await web.until(runs[0], "awaiting_input")
@@ -39,5 +39,7 @@ async def test_a_request_that_says_nothing_is_refused(web: ServedApp) -> None:
     await web.model(ScriptedModel([])).serve()
     assert (await acted(web, 422, act="cancel", where={}))["code"] == "bad_input"
     assert (await acted(web, 422, act="cancel", where={"status": ["bogus"]}))["code"] == "bad_status"
+    both = {"runs": ["a"], "status": ["awaiting_input"]}
+    assert "cannot be combined" in (await acted(web, 422, act="cancel", where=both))["detail"]
     await acted(web, 422, act="delete", where={"status": ["failed"]})
     await acted(web, 422, act="cancel", where={"playbook": "x"})

@@ -15,13 +15,15 @@ from starlette.responses import RedirectResponse, Response
 
 from cuebook.dialects.playbook import read
 from cuebook.kernel.context import digest_of
-from cuebook.kernel.errors import AlreadyAnswered
+from cuebook.kernel.errors import AlreadyAnswered, BadInput
 from cuebook.kernel.events import ENDED, Performed, WaitClosed
 from cuebook.kernel.outcomes import Page
+from cuebook.kernel.ports import RunFilter
 from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.service.decisions import decided
 from cuebook.service.runs import compare
 from cuebook.service.runs import objects as run_objects
+from cuebook.service.runs.bulk import MOST
 from cuebook.service.runs.listing import Asked, RunPage
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.service import Principal
@@ -150,12 +152,14 @@ async def bulk(request: Request, site: Site, who: Principal) -> Response:
     left = {row.id for row in await site.worker.interrupted(who)} if INTERRUPTED in where.status else ()
     which = chosen.checked(site.service.clock(), left)
     if where.runs is not None:
-        which["among"] = where.runs
+        if chosen.says_something:
+            raise BadInput("`runs` cannot be combined with filters.", fix="Leave one of them out.")
+        which = RunFilter(among=where.runs)
     acted = await site.service.bulk.act(
         act,
         which,
         who,
-        limit=asked.limit,
+        limit=asked.limit if where.runs is None else MOST,  # those that are named are all accounted for
         cursor=asked.cursor,
         reason=asked.reason,
         whole_step=asked.whole_step,
