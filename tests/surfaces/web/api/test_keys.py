@@ -68,11 +68,13 @@ def test_a_key_is_entered_used_and_removed_and_never_shown_again(
     assert "Replace the key" in said[0]
 
     server.replies = [f"Your key is {KEY}.", 401]  # a provider that repeats what it was sent
-    for wanted in ("completed", "failed"):
+    for wanted in ("completed", "paused"):  # paused: it waits for another key
         started = serving.client.post("/api/runs", json={"playbook": "one", "model": "mine/x"}).json()
         message = serving.until(started["run"], wanted)
         said += [str(message), serving.client.get(f"/runs/{message['run']}").text]
         said += [serving.client.get(f"/api/runs/{message['run']}/events").text]
+        if wanted == "paused":
+            serving.client.post(f"/api/runs/{message['run']}/cancel", json={})
         said += [str(serving.read(message["run"]))]
     assert server.keys[:2] == [f"Bearer {KEY}"] * 2
 
