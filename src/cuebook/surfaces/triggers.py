@@ -14,6 +14,12 @@ from cuebook.service.triggers.schedules import Schedule
 from cuebook.service.triggers.trigger import Firing, Trigger
 from cuebook.surfaces import display
 
+OVERLAP = {
+    "skip": "skipped",
+    "queue": "queued",
+    "cancel": "started after the older run is cancelled",
+    "parallel": "started beside it",
+}
 NEXT = 5
 """How many of the next times are shown."""
 
@@ -151,8 +157,7 @@ def view_lines(view: TriggerView, now: float) -> Iterator[str]:
         yield f"  a server or worker of the workspace {trigger.target.workspace} fires it"
     for name, value in trigger.target.inputs.items():
         yield f"  {name} = {display.short(str(value))}"
-    overlap = {"skip": "skipped", "queue": "queued", "cancel": "started after the older run is cancelled"}
-    yield f"  while a run is unfinished, a firing is {overlap[trigger.overlap]}"
+    yield f"  while a run is unfinished, a firing is {OVERLAP[trigger.overlap]}"
     if isinstance(trigger, Schedule):
         yield from _times(trigger, now)
     else:

@@ -128,6 +128,30 @@ async def test_a_trigger_that_fires_too_often_is_suspended_and_notifies(
     assert any(trigger.name in one and "too often" in one for one in await watched.notices())
 
 
+async def test_events_start_runs_beside_each_other_or_one_after_the_other(watched: Watched) -> None:
+    await watched.files(name="beside", overlap="parallel")
+    await watched.files(name="serial", overlap="queue")
+    for name in ("beside", "serial"):
+        for number in range(3):
+            known = await watched.triggers.known(FileTrigger, name, "local")
+            await watched.events.event(known, f"k{number}", {"file": f"{number}"})
+
+    async def ran(name: str) -> list[str]:
+        history = (await watched.triggers.known(FileTrigger, name, "local")).history
+        return [one.run for one in reversed(history) if one.state == "started"]
+
+    await watched.look()
+    assert (len(await ran("beside")), len(await ran("serial"))) == (3, 1)
+    for count in (2, 3):
+        await watched.end((await ran("serial"))[-1])
+
+        async def next_started(count: int = count) -> bool:
+            await watched.look()
+            return len(await ran("serial")) == count
+
+        await eventually(next_started)
+
+
 async def test_an_event_whose_run_could_not_start_is_tried_again_when_it_comes_again(watched: Watched) -> None:
     await watched.files()
     watched.book.rename(watched.folder / "gone.md")

@@ -33,6 +33,7 @@ class EventTrigger(Trigger, frozen=True, kw_only=True, omit_defaults=True):
     MOST: ClassVar[int] = 60
     PER: ClassVar[float] = 3600.0
     """How many events may fire it in how many seconds."""
+    KEEPS_ALL: ClassVar[bool] = True
     SUSPENDS: ClassVar[bool] = True
     """Whether more than that suspend it, because that is probably a loop."""
 
@@ -112,7 +113,7 @@ class FileTrigger(EventTrigger, frozen=True, kw_only=True, omit_defaults=True):
     """A trigger for new and changed files in a folder of its workspace."""
 
     KIND: ClassVar[str] = FILES
-    MOST: ClassVar[int] = 100
+    MOST: ClassVar[int] = 1000
 
     folder: str
     """The real path of the folder."""

@@ -242,6 +242,8 @@ class Triggers:
         if trigger.queued is not None and trigger.is_active and not await self.unfinished(trigger):
             trigger = await self.fire(msgspec.structs.replace(trigger, queued=None), trigger.queued)
         while trigger.requested and trigger.is_active:
+            if trigger.is_serial and await self.unfinished(trigger):
+                break
             first, *rest = trigger.requested
             trigger = await self.fire(msgspec.structs.replace(trigger, requested=tuple(rest)), first)
         return trigger
@@ -261,7 +263,7 @@ class Triggers:
         if await self._row(run) is not None:  # a process that fired it died before it could say so
             await leave_to_workers(self._service, run)
             return self._done(trigger, firing, run=run)
-        older = await self.unfinished(trigger)
+        older = "" if trigger.overlap == "parallel" else await self.unfinished(trigger)
         if older and trigger.overlap == "skip":
             return self._done(trigger, firing, "skipped", reason=f"Run {older} is unfinished.")
         if older:

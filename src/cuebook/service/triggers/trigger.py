@@ -15,8 +15,8 @@ from cuebook.kernel.ports import Job
 from cuebook.kernel.run import Budget
 from cuebook.kernel.triggers import trigger_of
 
-Overlap = Literal["skip", "queue", "cancel"]
-"""What a firing does while the run of an earlier one is unfinished: nothing, wait for its end, or cancel it."""
+Overlap = Literal["skip", "queue", "cancel", "parallel"]
+"""What a firing does while the run of an earlier one is unfinished: nothing, wait for its end, cancel it, or start another."""
 OVERLAPS: tuple[Overlap, ...] = get_args(Overlap)
 
 State = Literal["requested", "started", "queued", "skipped", "missed", "failed"]
@@ -79,6 +79,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     KIND: ClassVar[str] = ""
     """The kind of its jobs, which is also how the trigger of its runs begins: see `kernel.triggers`."""
+    KEEPS_ALL: ClassVar[bool] = False
+    """Whether all firings are queued that come while a run is unfinished, and not only one."""
     SUSPENDS: ClassVar[bool] = False
     """Whether it is suspended if it is fired too often."""
     COMMAND: ClassVar[str] = "trigger"
@@ -131,11 +133,17 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """When it fires by itself; None if only an event fires it."""
         return None
 
+    @property
+    def is_serial(self) -> bool:
+        """Whether each firing waits for the end of the run before it."""
+        return self.KEEPS_ALL and self.overlap == "queue"
+
     def due(self, now: float) -> float | None:
         """When a process has to look at it; None if it waits for something other than the time."""
         if not self.is_active:
             return None
-        moments = [self.next_due(), now if self.requested else None, now + LOOK_AGAIN if self.queued else None]
+        soon = now + LOOK_AGAIN if self.is_serial and self.run else now
+        moments = [self.next_due(), soon if self.requested else None, now + LOOK_AGAIN if self.queued else None]
         return min((one for one in moments if one is not None), default=None)
 
     def job(self, now: float, version: int = 0) -> Job:

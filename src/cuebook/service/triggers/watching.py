@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cuebook.gate.roles import Principal
-from cuebook.kernel.errors import BadInput, CuebookError
+from cuebook.kernel.errors import AtLimit, BadInput, CuebookError
 from cuebook.kernel.run import RunRow
 from cuebook.service.service import Service
 from cuebook.service.triggers.events import AfterTrigger, Events, FileTrigger
@@ -225,7 +225,8 @@ class Completions:
             return
         payload = {"run": row.id, "playbook": row.name, "owner": row.owner, **await self._result(row, who)}
         current = await self._triggers.known(AfterTrigger, trigger.name, trigger.tenant)
-        await self._events.event(current, row.id, payload)
+        with suppress(AtLimit):  # it is looked at again
+            await self._events.event(current, row.id, payload)
 
     async def _result(self, row: RunRow, who: Principal) -> dict[str, Any]:
         with suppress(CuebookError):

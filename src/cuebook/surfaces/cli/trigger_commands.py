@@ -21,7 +21,7 @@ from cuebook.kernel.run import Budget
 from cuebook.service.service import Service
 from cuebook.service.triggers.administration import TriggerAdministration, TriggerView
 from cuebook.service.triggers.permissions import LASTS
-from cuebook.service.triggers.trigger import OVERLAPS, Target, Trigger, check_trigger_name
+from cuebook.service.triggers.trigger import OVERLAPS, Overlap, Target, Trigger, check_trigger_name
 from cuebook.surfaces.cli import options, session
 from cuebook.surfaces.cli.inputs import gather_answers, gather_inputs
 from cuebook.surfaces.cli.options import Given, command
@@ -40,15 +40,27 @@ TARGET: list[click.Parameter] = [
     *options.ANSWERS,
     *(one for one in options.SETTINGS if one.name == "model" or str(one.name).startswith("budget_")),
     *options.choices([*COMMON, *(option for dialect in registry.dialects() for option in dialect.options)]),
-    click.Option(
-        ["--overlap"],
-        type=click.Choice(OVERLAPS),
-        default="skip",
-        help="What a firing does while the run of an earlier one is unfinished: skip (the default) starts no run, queue"
-        " waits for its end, cancel cancels it.",
-    ),
     options.WORKSPACE,
 ]
+
+
+def overlap_option(default: Overlap, queued: str) -> click.Option:
+    """`queued` says how many firings wait with `queue`."""
+    words = {
+        "skip": "starts no run",
+        "queue": f"waits for its end ({queued})",
+        "cancel": "cancels it",
+        "parallel": "starts a run beside it",
+    }
+    listed = ", ".join(f"{name}{' (the default)' if name == default else ''} {what}" for name, what in words.items())
+    return click.Option(
+        ["--overlap"],
+        type=click.Choice(OVERLAPS),
+        default=default,
+        help=f"What a firing does while the run of an earlier one is unfinished: {listed}.",
+    )
+
+
 ALLOW: list[click.Parameter] = [
     click.Option(
         ["--allow"], is_flag=True, help="Allow in advance exactly what its runs would ask; needs an approver."

@@ -24,6 +24,7 @@ from cuebook.surfaces.cli.trigger_commands import (
     duration_of,
     managing,
     name_of,
+    overlap_option,
 )
 from cuebook.surfaces.triggers import trigger_line, trigger_object
 
@@ -47,6 +48,7 @@ _ADD: list[click.Parameter] = [
         ["--catch-up"], metavar="TIME", help="How late a firing may still start after a downtime, as in 30m; 1h by default."
     ),
     click.Option(["--jitter"], metavar="TIME", help="Delay each firing by up to this, by an amount that varies."),
+    overlap_option("skip", "one does, more are skipped"),
     *ALLOW,
 ]  # fmt: skip
 

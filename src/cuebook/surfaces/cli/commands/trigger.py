@@ -26,7 +26,15 @@ from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.playbook_command import PlaybookCommand
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.output import say
-from cuebook.surfaces.cli.trigger_commands import ALLOW, TARGET, add_trigger, administration, managing, name_of
+from cuebook.surfaces.cli.trigger_commands import (
+    ALLOW,
+    TARGET,
+    add_trigger,
+    administration,
+    managing,
+    name_of,
+    overlap_option,
+)
 from cuebook.surfaces.triggers import trigger_line, trigger_object
 
 HELP = """Run a playbook when something happens.
@@ -56,6 +64,7 @@ _ADD: list[click.Parameter] = [
     click.Option(["--after"], metavar="PLAYBOOK", help="For completed runs of this playbook, by the name of its file."),
     click.Option(["--map", "mapping"], metavar="INPUT=PATH", multiple=True, help="Fill in an input from the event; repeatable."),
     click.Option(["--only"], metavar="PATH=VALUE", multiple=True, help="Only if the event has this value; repeatable."),
+    overlap_option("parallel", "up to 100 do"),
     *ALLOW,
 ]  # fmt: skip
 

@@ -21,7 +21,7 @@ from cuebook.service.playbooks.library import Listed
 from cuebook.service.runs.listing import LISTED
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.service import PYTHON, Principal
-from cuebook.surfaces.triggers import local_times, state_of, when
+from cuebook.surfaces.triggers import OVERLAP, local_times, state_of, when
 from cuebook.surfaces.web import problems
 from cuebook.surfaces.web.api import library as catalog
 from cuebook.surfaces.web.api import runs as rest
@@ -306,7 +306,7 @@ async def schedule(request: Request, site: Site, who: Principal) -> Response:
     view, times = await site.triggers.view(one), local_times(one, site.service.clock())
     mine = who.may("runner") and (one.owner == who.name or who.may("admin"))
     shown: dict[str, Any] = {"view": view, "fires": when(one), "times": times, "state": state_of(one), "mine": mine}
-    return await _page(request, site, who, "schedule.html", **shown)
+    return await _page(request, site, who, "schedule.html", overlap=OVERLAP[one.overlap], **shown)
 
 
 async def nodes(request: Request, site: Site, who: Principal) -> Response:
