@@ -80,7 +80,8 @@ async def one_run(store: Store, row: RunRow, status: RunStatus, steps: int = 3) 
     done: list[StepRow] = []
     for number in range(1, steps + 1):
         label = str(number)
-        reply = Text(f"The reply of step {label} in run {row.id}. " * 30)
+        is_long = number == steps and random.Random(row.id + label).random() < 0.2  # a text of its own, then
+        reply = Text(f"The reply of step {label} in run {row.id}. " * (300 if is_long else 30))
         events = (StepStarted(label, "A step"), StepFinished(label, output=reply))
         done.append(StepRow("", label, 1, title="A step", status="completed", seq=writer.seq + 1))
         await store.append(writer.batch(*events, steps=done[-1:]))
