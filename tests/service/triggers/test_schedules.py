@@ -332,7 +332,7 @@ async def test_schedules_move_with_a_store(clocked: Clocked) -> None:
     assert list(await target.kept("local", "standing")) == [made.trigger]
 
 
-async def test_a_permission_that_no_longer_holds_is_notified_once_and_the_run_starts(clocked: Clocked) -> None:
+async def test_a_change_of_what_a_permission_is_for_suspends_the_schedule(clocked: Clocked) -> None:
     made = await clocked.add("0 6 * * *")
     permissions = Permissions(clocked.service, clocked.triggers)
     asks = [Asking("1", "command touch made", (Allowed("command", "touch made", "1"),))]
@@ -340,14 +340,34 @@ async def test_a_permission_that_no_longer_holds_is_notified_once_and_the_run_st
     standing = await permissions.give(made, book.digest, "policy", asks, LOCAL, 3600.0)
     assert standing.allowed == (Allowed("command", "touch made", "1"),)
     assert await permissions.check(made, book, "policy") == ""
-    assert await clocked.notices() == []
+    assert "The policy has changed since." in await permissions.check(made, book, "another policy")
     clocked.book.write_text(f"{TEA}\nMore.\n")
-    for _ in range(2):
-        assert await permissions.check(made, playbook_of(made.target), "policy") == ""  # it fires, and its run waits
+    clocked.triggers._check = lambda one, read, inputs, who: permissions.check(one, read, "policy")
+    await clocked.triggers.request(Schedule, made.name, "local", "now", by="ada")
+    job = await clocked.store.job("local", "schedule", made.name)
+    assert job is not None
+    fired = Schedule.of(await Schedules(clocked.triggers).handle(job))
+    assert fired.suspended.startswith("What it was allowed in advance no longer holds. The playbook has changed since.")
+    assert [one.state for one in fired.history] == ["skipped"]
     (notice,) = await clocked.notices()
-    assert "The playbook has changed since. Its runs wait for approval." in notice
-    await permissions.check(made, book, "another policy")
-    assert any("The policy has changed since." in one for one in await clocked.notices())
+    assert "Schedule 'tea' is suspended. " in notice
+    assert "`cuebook schedule allow tea`" in notice
+    assert "`cuebook schedule resume tea`" in notice
+    await permissions.withdraw(made, LOCAL)
+    assert await permissions.check(made, playbook_of(made.target), "policy") == "", "its runs wait for approval"
+
+
+async def test_the_end_of_a_permission_is_notified_once_and_the_run_starts(clocked: Clocked) -> None:
+    made = await clocked.add("0 6 * * *")
+    permissions = Permissions(clocked.service, clocked.triggers)
+    asks = [Asking("1", "command touch made", (Allowed("command", "touch made", "1"),))]
+    book = playbook_of(made.target)
+    await permissions.give(made, book.digest, "policy", asks, LOCAL, 3600.0)
+    clocked.set("2026-03-02 12:00")
+    for _ in range(2):
+        assert await permissions.check(made, book, "policy") == ""  # it fires, and its run waits
+    (notice,) = await clocked.notices()
+    assert "It has expired. Its runs wait for approval." in notice
     with pytest.raises(BadInput, match="nothing that 'tea' could be allowed"):
         await permissions.give(made, book.digest, "policy", [Asking("1", "x", why="it asks")], LOCAL)
     with pytest.raises(NotAllowed, match="requires the role approver"):

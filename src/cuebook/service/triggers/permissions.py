@@ -15,6 +15,7 @@ from cuebook.kernel.effects import AskModel, ReadSource
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Action
 from cuebook.kernel.ports.admin_acts import KeptChange
+from cuebook.kernel.triggers import SCHEDULE
 from cuebook.service.preview.asked import StepRuling
 from cuebook.service.preview.explanation import Explanation
 from cuebook.service.service import Service
@@ -125,16 +126,21 @@ class Permissions:
         await self._change("disallow", trigger, who, None, {})
 
     async def check(self, trigger: Trigger, playbook: Playbook, policy: str) -> str:
-        """Notifies if the permission of a trigger that fires no longer holds: its run asks for approval then. Always lets it
-        fire.
+        """Why a trigger that fires must be suspended, if its permission no longer holds; empty if it may fire.
+
+        A schedule is suspended by a change. An event is not lost: its run asks for approval, as after the permission's end.
         """
         standing = await self.of(trigger)
         problem = "" if standing is None else standing.problem(playbook.digest, policy, self._triggers.now())
-        if problem:
-            kind, name = trigger.KIND.capitalize(), trigger.name
-            words = f"{kind} '{name}': what it was allowed in advance no longer holds. {problem} Its runs wait for approval."
-            fix = f"`cuebook {trigger.COMMAND} allow {name}` shows what they ask now, and allows it."
-            await self._triggers.notify(trigger, f"standing.{playbook.digest[:16]}.{policy[:16]}", f"{words} {fix}")
+        if standing is None or not problem:
+            return ""
+        kind, name = trigger.KIND.capitalize(), trigger.name
+        words = f"What it was allowed in advance no longer holds. {problem}"
+        fix = f"`cuebook {trigger.COMMAND} allow {name}` shows what its runs ask now, and allows it"
+        if trigger.KIND == SCHEDULE and self._triggers.now() < standing.expires:
+            return f"{words} {fix}; `cuebook {trigger.COMMAND} disallow {name}` lets them wait for approval."
+        key = f"standing.{playbook.digest[:16]}.{policy[:16]}"
+        await self._triggers.notify(trigger, key, f"{kind} '{name}': {words} Its runs wait for approval. {fix}.")
         return ""
 
     async def _change(

@@ -62,14 +62,20 @@ def test_its_permission_covers_exactly_what_it_would_ask_until_the_playbook_chan
     (deploy.work / "deploy.yml").write_text(f"{DEPLOY}# edited\n")
     ran = deploy.call("schedule", "run", "deploy")
     assert "The playbook has changed since." in ran.err
-    assert deploy.call("resume", ran.out.strip(), "--no-ask").code == 3
     shown = deploy.call("schedule", "show", "deploy", "--json").object
     assert (shown["standing"]["holds"], shown["standing"]["problem"]) == (False, "The playbook has changed since.")
     assert not shown["asks"][0]["allowed"]
 
+    assert shown["state"] == "suspended"
+
     assert deploy.call("schedule", "allow", "deploy").code == 0
+    assert deploy.call("schedule", "resume", "deploy").code == 0
+    ran = deploy.call("schedule", "run", "deploy")
+    assert deploy.call("resume", ran.out.strip(), "--no-ask").code == 0
     assert deploy.call("schedule", "disallow", "deploy").code == 0
     assert deploy.call("schedule", "show", "deploy", "--json").object["standing"] is None
+    ran = deploy.call("schedule", "run", "deploy")
+    assert deploy.call("resume", ran.out.strip(), "--no-ask").code == 3
 
 
 def test_a_run_that_a_person_starts_has_no_part_of_it(deploy: CommandLine) -> None:
