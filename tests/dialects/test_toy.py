@@ -167,6 +167,12 @@ def test_every_command(toy_cli: CommandLine) -> None:
         call("erase", "--owner", "someone", "--dry-run")
         assert "tea.toy" in call("usage", "--by", "playbook")
         call("budget", "list")
+        call("schedule", "add", "tea.toy", "--cron", "@daily")
+        assert "tea.toy" in call("schedule", "show", "tea")
+        assert "again" in call("trigger", "add", "tea.toy", "--name", "again", "--after", "other")
+        assert "administrative acts" in call("audit", "--export", "runs.jsonl")
+        call("evidence", "keygen", "evidence-key")
+        call("notify", "status")
         call("delete", again)
         call("doctor")
         call("models")
@@ -194,15 +200,27 @@ async def test_every_page_and_route(registered: None, web: ServedApp) -> None:
             assert (await web.client.get(path)).status_code == 200, path
         await web.post(f"/api/waits/{wait}/answer", 200, value="yes")
         await web.until(run, "completed")
-    names = {"other": other, "record": "1", "name": "app.css", "provider": "test", "digest": "0" * 64}
+    await web.post("/api/schedules", 201, playbook=book, cron="@daily", name="daily")
+    names = {
+        "kind": "schedule",
+        "other": other,
+        "record": "1",
+        "name": "app.css",
+        "provider": "test",
+        "digest": "0" * 64,
+    }
     seen = set()
     for endpoint in ENDPOINTS:
         if endpoint.method == "GET" and endpoint.kind != "stream" and "waits" not in endpoint.path:
             id = book if "playbooks" in endpoint.path else done
-            path = endpoint.path.format(id=id, **names)
+            trigger = {"name": "daily"} if "{kind}" in endpoint.path else {}
+            path = endpoint.path.format(id=id, **names | trigger)
             answer = await web.client.get(path, follow_redirects=True)
             assert not DEFECT.search(answer.text), path
-            may_be_missing = any(one in endpoint.path for one in ("{record}", "{digest}", "static"))
+            may_be_missing = any(
+                one in endpoint.path
+                for one in ("{record}", "{digest}", "static", "evidence/key", "oidc", ".well-known", "metrics")
+            )
             assert answer.status_code in ((200, 404) if may_be_missing else (200,)), path
             seen.add(endpoint.path)
     assert {"/", "/playbooks/{id}", "/playbooks/{id}/run", "/runs/{id}", "/runs/{id}/diff/{other}"} <= seen

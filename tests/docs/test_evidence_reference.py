@@ -15,7 +15,7 @@ def test_a_file_is_signed_and_verified_as_printed_with_and_without_cuebook(cli: 
     make, *commands = [command for block in PAGE for command in block.commands]
     assert cli.call(*make.partition(" #")[0].split()[1:]).code == 0
     (setting,) = [block.text for block in PAGE if block.language == "toml"]
-    cli.config.write_text(f"{cli.config.read_text()}\n{setting.replace('/home/ada', str(cli.work))}")
+    cli.config.write_text(f"{cli.config.read_text()}\n{setting.replace('/etc/cuebook', str(cli.work))}")
     said = ""
     for command in commands:
         ran = cli.call(*command.split()[1:])
