@@ -11,6 +11,8 @@ import pytest
 from cuebook.gate.roles import NotAllowed, Principal
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
+from cuebook.service.audit.keys import SigningKey
+from cuebook.service.audit.signature import Signer
 from cuebook.service.service import Service
 from cuebook.service.transfer import Copied
 from cuebook.stores.memory import MemoryStore
@@ -75,6 +77,26 @@ async def test_a_changed_byte_is_refused_and_nothing_is_imported(tmp_path: Path,
         with pytest.raises(BadInput):
             await there.import_runs(changed, ME, ignored)
     assert await there.runs(limit=None) == []
+
+
+async def test_a_damaged_or_missing_signature_is_refused_without_its_key(tmp_path: Path, there: Service) -> None:
+    here = service_on(MemoryStore(), tmp_path)
+    await here._engine.drive(await begin(here._engine, "counting"))
+    plain, path, changed = tmp_path / "plain", tmp_path / "file", tmp_path / "changed"
+    await here.export_runs(["run"], plain)
+    await here.export_runs(["run"], path, signer=Signer(SigningKey.new()))
+    data = path.read_bytes()
+    *lines, signature = data.splitlines(keepends=True)
+    start = len(data) - len(signature)
+    damaged = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(start, len(data), 7)]
+    damaged += [data[:start], data[:-1], data + signature, data + b"{}\n", data[: start + 100]]
+    damaged += [plain.read_bytes() + signature, b"".join(lines[:-1]) + signature]
+    for one in (*damaged, data[:-1] + b" \n"):
+        changed.write_bytes(one)
+        with pytest.raises(BadInput):
+            await there.import_runs(changed, ME, ignored)
+    assert await there.runs(limit=None) == []
+    assert [one.result for one in await there.import_runs(path, ME, ignored)] == ["copied"]
 
 
 def test_the_commands_bring_a_run_to_another_store(cli: CommandLine) -> None:

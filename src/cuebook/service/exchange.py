@@ -1,7 +1,8 @@
 """Runs as one file that another installation can import, verify and replay: with their parents, children, texts and files.
 
 Each line of the file is a JSON object: the first says what follows, then come runs and the pieces of files, and the last has the
-SHA-256 of everything before it; a signature may follow. Secrets are not in it, because they are never in a journal.
+SHA-256 of everything before it; a signature by the key that the first line has may follow. Secrets are not in it, because they are
+never in a journal.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from cuebook.kernel.fold.verify import texts_behind
 from cuebook.kernel.journal import Verdict
 from cuebook.kernel.ports import RunCopy, Store
 from cuebook.kernel.run import RunRow
-from cuebook.service.audit.signature import SignedFile, Signer, unsigned
+from cuebook.service.audit.keys import read_public_keys
+from cuebook.service.audit.signature import SignedFile, Signer, check, is_signature, unsigned
 from cuebook.service.sensitive import INDEX, payload
 from cuebook.service.transfer import Copied, copy_runs, copy_sensitive, full_check
 from cuebook.stores.sqlite import SqliteStore
@@ -41,6 +43,8 @@ class Head(msgspec.Struct, frozen=True):
     made: float
     version: str
     """The version of Cuebook."""
+    key: str = ""
+    """The public key that the file is signed with, as PEM; empty if it is not signed."""
 
 
 class Line(msgspec.Struct, omit_defaults=True):
@@ -87,7 +91,8 @@ async def export_runs(
     with _new_file(path) as opened:
         file = SignedFile(opened, signer)
         out = _Writer(file)
-        out.put(Head(FORMAT, tuple(runs), time.time(), __version__))
+        key = "" if signer is None else signer.public.pem().decode()
+        out.put(Head(FORMAT, tuple(runs), time.time(), __version__, key))
         files: dict[tuple[str, str], None] = {}
         for row in rows:
             copy = await store.take_out(row.id)
@@ -192,12 +197,14 @@ class _Writer:
 
 
 def _check(path: Path) -> None:
-    """Raises `BadInput` unless the file is complete and unchanged. A signature is left out, not checked."""
+    """Raises `BadInput` unless the file is complete and unchanged, and signed by the key in its first line if that has one. So
+    damage is found everywhere; who signed it is known only to those who have the key from elsewhere.
+    """
     changed = BadInput(f"{path} was changed or cut off; nothing was imported.", fix="Get the file again.")
-    found, last = sha256(), b""
+    found, last, key = sha256(), b"", b""
     for number, line in enumerate(_lines(path)):
         if number == 0:
-            _head(path, line)
+            key = _head(path, line).key.encode()
         found.update(last)
         last = line
     try:
@@ -205,9 +212,21 @@ def _check(path: Path) -> None:
             raise changed
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise changed from None
+    problem = _signature_problem(path, key)
+    if problem:
+        raise BadInput(f"{path} is refused: {problem}; nothing was imported.", fix="Get the file again.")
 
 
-def _head(path: Path, line: bytes) -> None:
+def _signature_problem(path: Path, key: bytes) -> str:
+    """Why the end of a file whose other lines are unchanged is not what its first line says; empty if it is."""
+    with path.open("rb") as file:
+        if key:
+            return check(file, read_public_keys([(str(path), key)])).problem
+        signed = any(map(is_signature, file))
+    return "it has a signature, but its first line has no key" if signed else ""
+
+
+def _head(path: Path, line: bytes) -> Head:
     try:
         head = msgspec.json.decode(line, type=Head)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -217,6 +236,7 @@ def _head(path: Path, line: bytes) -> None:
             f"{path} has the format '{head.format}', but this version reads {FORMAT}.",
             fix=f"Import it with Cuebook {head.version}.",
         )
+    return head
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -73,6 +73,10 @@ class Signer:
     def key(self) -> str:
         return self._key.public.id
 
+    @property
+    def public(self) -> PublicKey:
+        return self._key.public
+
     def line(self, read: Reading, who: Principal, now: float) -> bytes:
         statement = Statement(
             FORMAT, now, who.name, who.tenant, __version__, read.sha256, len(read.marks), _base64(b"".join(read.marks))

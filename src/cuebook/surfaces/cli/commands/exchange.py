@@ -85,9 +85,11 @@ def export_command(given: Given) -> int:
 def import_command(given: Given) -> int:
     """Add the runs of an exported file to the store.
 
-    A file of which a byte was changed is refused, and so is a run that does not verify. That shows accidents; with --key, what
-    somebody else wrote or changed on purpose is refused too. Runs that are there already are skipped. A run that waits can be answered here as well as where it came from: use only one of the two. Exit code 1 means
-    that some runs could not be imported.
+    A damaged file is refused, also if the damage is to its signature, and so is a run that does not verify. Without --key,
+    anyone who can write the file could have made it: its digest and the key in its first line are from the file itself. With
+    --key, only what one of these keys signed is imported. Runs that are there already are skipped. A run that waits can be
+    answered here as well as where it came from: use only one of the two. Exit code 1 means that some runs could not be
+    imported.
     """
 
     if given["keys"]:
