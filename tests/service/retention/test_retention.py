@@ -302,3 +302,31 @@ async def test_one_of_several_processes_prunes_by_itself(shared_store: SharedSto
     assert (removal.by, removal.reason) == ("retention", "[retention]")
     assert not await services[1].is_first(SLOT, 3600.0), "for an hour, no process begins again"
     await other.close()
+
+
+async def test_a_clock_that_jumps_ahead_removes_nothing_for_a_day(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = service_on(store, tmp_path)
+    now = store.now()
+
+    async def steady_after(days: float) -> bool:
+        monkeypatch.setattr(store, "now", lambda: now + days * 86400)
+        return await service.retention.clock_is_steady()
+
+    looks = (0.0, 1.0, 400.0, 400.9, 401.1, 1.5, 2.0, 5.0, 6.1)
+    assert [await steady_after(days) for days in looks] == [True, True, False, False, True, True, True, False, True]
+    await ended(store, "old", updated=now)
+    monkeypatch.setattr(store, "now", lambda: now + 500 * 86400)
+
+    looked, steady = asyncio.Semaphore(0), service.retention.clock_is_steady
+
+    async def look() -> bool:
+        looked.release()
+        return await steady()
+
+    monkeypatch.setattr(service.retention, "clock_is_steady", look)
+    async with automatic(service, Criteria(older_than=3600.0), every=0.01, first=0.0):
+        for _ in range(3):  # at the third look, the first two have ended
+            await looked.acquire()
+    assert await names(store) == ["old"]

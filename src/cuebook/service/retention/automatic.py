@@ -48,10 +48,15 @@ async def automatic(
 async def _prune_repeatedly(
     service: Service, criteria: Criteria, contents: bool, sensitive: float | None, every: float, first: float
 ) -> None:
-    await asyncio.sleep(first)
+    pause = first
     while True:
+        await asyncio.sleep(pause)
+        pause = min(_LOOK, every)
         try:
             if await service.is_first(SLOT, every):
+                if not await service.retention.clock_is_steady():
+                    log.warning("retention: the clock has jumped ahead by days; nothing is removed until tomorrow.")
+                    continue
                 purged = await service.sensitive.sweep(sensitive)
                 if purged:
                     log.info("retention: the sensitive inputs of %d runs were purged.", purged)
@@ -59,7 +64,6 @@ async def _prune_repeatedly(
                     await _prune(service, criteria, contents)
         except CuebookError as error:  # a lock or a full disk may be temporary
             log.warning("retention: %s", error)
-        await asyncio.sleep(min(_LOOK, every))
 
 
 async def _prune(service: Service, criteria: Criteria, contents: bool) -> None:

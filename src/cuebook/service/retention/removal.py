@@ -22,6 +22,7 @@ from cuebook.kernel.errors import BadInput, Busy, CuebookError, NotFound, Refuse
 from cuebook.kernel.events import ENDED, Forked, RunStarted
 from cuebook.kernel.ports import Removal, RunMark, Space, Swept
 from cuebook.kernel.run import RunRow
+from cuebook.service.retention.clock import is_steady
 from cuebook.service.retention.criteria import Criteria
 from cuebook.service.sensitive import INDEX, payload
 from cuebook.service.worker import EVERYONE, SERVED
@@ -90,6 +91,10 @@ class Retention:
     async def removal_of(self, run: str, tenant: str) -> Removal | None:
         found = await self._store.removals(tenant, run)
         return found[0] if found else None
+
+    async def clock_is_steady(self) -> bool:
+        """Whether the clock can be trusted with what is old."""
+        return await is_steady(self._store)
 
     async def tenants(self) -> list[str]:
         """The tenants that have runs."""
