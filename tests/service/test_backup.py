@@ -16,6 +16,7 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import ENDED
 from cuebook.service.backup import back_up, restore, unpack
 from cuebook.stores.sqlite import SqliteStore
+from cuebook.stores.sqlite.snapshot import check_file
 from tests.support.command_line import CommandLine
 from tests.support.programs import begin, engine_on
 from tests.support.shared_stores import SharedStore
@@ -78,7 +79,7 @@ async def test_a_changed_byte_is_refused_and_nothing_is_overwritten(file_store: 
     await back_up(file_store.path, backup, None, None)
     with pytest.raises(BadInput, match="exists"):
         await back_up(file_store.path, backup, None, None)
-    with pytest.raises(BadInput, match="exists"):
+    with pytest.raises(BadInput, match="nothing was written"):
         await restore(backup, file_store.path, tmp_path / "key", None)
     data = backup.read_bytes()
     for at in range(0, len(data), len(data) // 40):
@@ -92,6 +93,65 @@ async def test_a_changed_byte_is_refused_and_nothing_is_overwritten(file_store: 
         assert (tmp_path / "out").read_bytes() in data, "only what is between the parts of the archive may differ"
         (tmp_path / "out").unlink()
     assert [one for one in os.listdir(tmp_path) if one.startswith(".cuebook")] == []
+
+
+def killed(folder: Path) -> dict[str, Path]:
+    """The files of a store whose writer was killed, by what follows its name."""
+    with writing(folder, "killed") as process:
+        for _ in range(3):
+            assert process.stdout is not None
+            assert process.stdout.readline()
+    found = {one.name.removeprefix("store.db"): one for one in folder.iterdir() if one.name.startswith("store.db")}
+    assert {"", "-wal", "-shm"} <= set(found)
+    return found
+
+
+async def finished_runs(path: Path) -> dict[str, str]:
+    """The runs of a store that is sound, with their states."""
+    assert check_file(path) == ""
+    store = SqliteStore(path)
+    try:
+        return {row.id: row.status for row in await store.runs(limit=None)}
+    finally:
+        await store.close()
+
+
+async def test_no_store_is_restored_beside_the_logs_of_a_killed_one(tmp_path: Path) -> None:
+    place, backup, key = tmp_path / "store.db", tmp_path / "backup", tmp_path / "store.db.key"
+    store = SqliteStore(place)
+    engine = engine_on(store, tmp_path)
+    await engine.drive(await begin(engine, "counting", run="kept"))
+    await engine.close()
+    await store.close()
+    await back_up(place, backup, b"k" * 32, None)
+    files, old = killed(tmp_path), tmp_path / "old"
+    old.mkdir()
+    for moved in ("", "-shm", "-wal"):
+        with pytest.raises(BadInput, match="nothing was written") as refused:
+            await restore(backup, place, key, None)
+        assert all(str(one) in str(refused.value) for one in files.values() if one.exists())
+        assert "move all its files together" in str(refused.value.fix)
+        assert not key.exists()
+        files[moved].rename(old / files[moved].name)
+    await restore(backup, place, key, None)
+    assert await finished_runs(place) == {"kept": "completed"}
+    found = await finished_runs(old / "store.db")
+    assert {"kept", "killed0", "killed1", "killed2"} <= set(found), "together, the moved files are the whole old store"
+
+
+async def test_no_new_store_is_made_beside_the_logs_of_one_that_is_gone(tmp_path: Path, cli: CommandLine) -> None:
+    files = killed(tmp_path)
+    files[""].rename(tmp_path / "moved.db")
+    log = files["-wal"].read_bytes()
+    for words in (["users", "add", "ada", "--role", "admin"], ["run", "tea.md"]):
+        ran = cli.call(*words, "--store", str(files[""]))
+        assert (ran.code, str(files["-wal"]) in ran.err, "is gone" in ran.err) == (2, True, True), ran.err
+    copied = cli.call("store", "copy", str(tmp_path / "moved.db"), str(files[""]))
+    assert (copied.code, "is gone" in copied.err) == (2, True), copied.err
+    assert not files[""].exists()
+    assert files["-wal"].read_bytes() == log
+    (tmp_path / "moved.db").rename(files[""])
+    assert "killed2" in await finished_runs(files[""])
 
 
 def test_the_commands_bring_a_store_back(cli: CommandLine) -> None:

@@ -25,6 +25,7 @@ from cuebook.kernel.errors import BadInput, StoreDamaged
 from cuebook.kernel.ports import Store
 from cuebook.service.transfer import copy_decisions, copy_runs, full_check
 from cuebook.stores.sqlite import SqliteStore
+from cuebook.stores.sqlite.database import logs_beside
 from cuebook.stores.sqlite.schema import MIGRATIONS
 from cuebook.stores.sqlite.snapshot import check_file, snapshot
 
@@ -83,7 +84,7 @@ async def back_up(
 
 async def restore(backup: Path, place: Path, key_file: Path, sample: int | None) -> tuple[Manifest, Checked]:
     """Makes a store from a backup, at a place where there is none. A changed backup is refused before anything is written."""
-    _check_free(place, "Move it away, or choose another store with --store.")
+    _check_store_free(place)
     with _workroom(place) as folder:
         manifest, key = unpack(backup, folder / _STORE)
         checked = await check_store(folder / _STORE, sample, manifest.schema)
@@ -92,6 +93,7 @@ async def restore(backup: Path, place: Path, key_file: Path, sample: int | None)
             with _created(folder / _KEY) as file:
                 file.write(key)
             _put(folder / _KEY, key_file)
+        _check_store_free(place)  # once more: verifying takes its time
         _put(folder / _STORE, place)
     return manifest, checked
 
@@ -166,6 +168,20 @@ def _check_free(path: Path, fix: str) -> None:
     if os.path.lexists(path):
         raise BadInput(f"{path} exists; nothing was written.", fix=fix)
     path.absolute().parent.mkdir(parents=True, exist_ok=True)
+
+
+def _check_store_free(place: Path) -> None:
+    """Raises `BadInput` if there is a store, or what is left of one: SQLite would apply its log to the restored file."""
+    logs = logs_beside(place)
+    there = [str(one) for one in (place, *logs) if os.path.lexists(one)]
+    if logs:
+        raise BadInput(
+            f"There is an old store, or what is left of one: {', '.join(there)}; nothing was written. SQLite would mix it into"
+            " the restored store.",
+            fix="Stop the processes that use the old store, move all its files together to another folder, and restore"
+            " again; or choose another store with --store.",
+        )
+    _check_free(place, "Move it away, or choose another store with --store.")
 
 
 def _has(path: Path, data: bytes) -> bool:

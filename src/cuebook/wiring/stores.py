@@ -12,11 +12,12 @@ from cuebook.formats.words import with_extra
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
 from cuebook.stores.sqlite import SqliteStore
+from cuebook.stores.sqlite.database import LOGS
 
 if TYPE_CHECKING:
     from cuebook.formats.database_url import DatabaseUrl
 
-_BESIDE = ("", "-wal", "-shm", "-journal", ".key")
+_BESIDE = ("", *LOGS, ".key")
 _SHORTEST_KEY = 32
 """Minimum number of characters, so that the key cannot be guessed."""
 

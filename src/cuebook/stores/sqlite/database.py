@@ -20,6 +20,15 @@ _EMPTY = 4096
 """Size of a store whose creation was interrupted by a power failure: a header and no tables. Its journal is genuine."""
 
 
+LOGS = ("-wal", "-shm", "-journal")
+"""What SQLite adds to the name of a store's file, for what is not in the file yet."""
+
+
+def logs_beside(path: Path) -> list[Path]:
+    """The logs that lie beside the place of a store, whether they belong to it or to one that was there before."""
+    return [one for one in (path.with_name(path.name + end) for end in LOGS) if os.path.lexists(one)]
+
+
 class Database:
     """The file, and how to connect to it."""
 
@@ -29,6 +38,7 @@ class Database:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if not self.path.exists():
+                self._refuse_logs()
                 os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))  # only the user may read outputs
         except OSError as error:
             raise StoreReadOnly(
@@ -83,6 +93,15 @@ class Database:
         return StoreError(f"The store {self.path} failed: {error}.", fix="Check the disk, then resume the run.")
 
     # --- inside ---
+
+    def _refuse_logs(self) -> None:
+        """Rejects the logs of a store whose file is gone: SQLite would delete them, or apply them to the new store."""
+        logs = logs_beside(self.path)
+        if logs and not os.path.lexists(self.path):  # otherwise another process creates the store at this moment
+            raise StoreDamaged(
+                f"The store {self.path} is gone, but its logs are there: {', '.join(map(str, logs))}.",
+                fix="They have contents of it: bring its file back, or move them to where it is now.",
+            )
 
     def _refuse_journal(self) -> None:
         """Rejects a rollback journal next to the store. A store in WAL mode has none, so someone else wrote it, and

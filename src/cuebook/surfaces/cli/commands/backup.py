@@ -69,8 +69,8 @@ def backup_command(given: Given) -> int:
 def restore_command(given: Given) -> int:
     """Make a store from a backup.
 
-    The store must not exist: nothing is ever overwritten. A backup of which a byte was changed is refused. Afterwards, use
-    either this store or the one it is a copy of, or a waiting run could continue in both. For a Postgres store, restore to a
+    The store must not exist: nothing is ever overwritten. If there is one, stop what uses it, and move its file away together with
+    all that begins with its name (-wal, -shm, .key). A backup of which a byte was changed is refused. Afterwards, use either this store or the one it is a copy of, or a waiting run could continue in both. For a Postgres store, restore to a
     file, then copy it with `cuebook store copy`. Exit code 1 means that a run in it is broken.
     """
     config = configuration(given)
