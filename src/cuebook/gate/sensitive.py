@@ -77,13 +77,22 @@ def check_value(name: str, value: Any) -> str:
     return value
 
 
+def marked(name: str, digest: str, value: str) -> str:
+    """The mark of a value. Raises `BadInput` if masking the value would change the mark."""
+    mark = mark_of(name, digest)
+    folded, here = value.strip().casefold(), mark.casefold()
+    if folded in here or folded[::-1] in here:
+        raise BadInput(f"The sensitive input '{name}' cannot be its own name.", fix="Pass another value.")
+    return mark
+
+
 class RunSensitive:
     """The sensitive inputs of a run that is being driven: masks them in what it records, and reveals them to effects."""
 
     def __init__(self, values: Mapping[str, tuple[str, str]], base: Redactor) -> None:
         """`values` has the name and the value for each digest. `base` masks secrets."""
         self._values = {digest: value for digest, (_, value) in values.items()}
-        self._own = SecretRedactor("sensitive")
+        self._own = SecretRedactor("sensitive", any_case=True)
         for digest, (name, value) in values.items():
             self._own.add(f"{name} {digest}", value)
         self.redactor: Redactor = _Both(base, self._own)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from cuebook.gate.redaction.logs import guard_logs
-from cuebook.gate.sensitive import BEGINNING, RunSensitive, check_value, is_mark, mark_of, marks_in
+from cuebook.gate.sensitive import BEGINNING, RunSensitive, check_value, is_mark, marked, marks_in
 from cuebook.kernel.engine.children import ChildStart
 from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.events import ENDED, Forked, RunStarted
@@ -62,9 +62,7 @@ class Sensitive:
                 continue
             text = check_value(name, value)
             digest = self.digest(text)
-            shown[name], hidden[digest] = mark_of(name, digest), (name, text)
-            if text.strip() in shown[name]:
-                raise BadInput(f"The sensitive input '{name}' cannot be its own name.", fix="Pass another value.")
+            shown[name], hidden[digest] = marked(name, digest, text), (name, text)
         return shown, hidden
 
     def hidden(

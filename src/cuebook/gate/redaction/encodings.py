@@ -47,8 +47,19 @@ _SHORT = {
 @lru_cache(maxsize=4096)
 def any_spelling(char: str) -> Node:
     """The character itself, escaped in any way, and escaped twice, in the same or different ways."""
+    return Node(_spellings(char))
+
+
+@lru_cache(maxsize=4096)
+def any_case(char: str) -> Node:
+    """The character in upper and lower case, each in any spelling."""
+    cases = {char, char.lower(), char.upper(), char.casefold()}
+    return Node(set[str]().union(*(_spellings(one) if len(one) == 1 else {one} for one in cases)))
+
+
+def _spellings(char: str) -> set[str]:
     once = {char, *_escaped(char)}
-    return Node(once.union(*map(_escaped_again, once)))
+    return once.union(*map(_escaped_again, once))
 
 
 def _escaped(char: str) -> Iterator[str]:
@@ -232,6 +243,14 @@ class Form:
     def gap(self, unit: int) -> tuple[Node, ...]:
         """The separators that may precede a unit."""
         return self.gaps[unit % len(self.gaps)]
+
+
+def all_forms_of(name: str, value: str) -> Iterator[Form]:
+    """As `forms_of`; also in any case and backwards, as a model may repeat what is a name or an address."""
+    yield Form(name, [any_case(char) for char in value])
+    yield Form(name, [any_case(char) for char in reversed(value)])
+    for text in dict.fromkeys((value, value.lower(), value.upper(), value[::-1])):
+        yield from forms_of(name, text)
 
 
 def forms_of(name: str, value: str) -> Iterator[Form]:

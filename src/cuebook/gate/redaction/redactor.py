@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from cuebook.gate.redaction.encodings import SHORTEST, forms_of
+from cuebook.gate.redaction.encodings import SHORTEST, all_forms_of, forms_of
 from cuebook.gate.redaction.search import Finder, Progress
 from cuebook.kernel.context import Text
 
@@ -142,9 +142,10 @@ DEEPEST = 200
 class SecretRedactor:
     """Masks every added secret in every form. Values may be added at any time, from any thread."""
 
-    def __init__(self, word: str = "secret") -> None:
-        """`word` is the first one of the masks."""
+    def __init__(self, word: str = "secret", *, any_case: bool = False) -> None:
+        """`word` is the first one of the masks. With `any_case`, values are also masked in another case and backwards."""
         self._word = word
+        self._forms_of = all_forms_of if any_case else forms_of
         self._names: dict[str, str] = {}
         self._finder: Finder | None = None
         self._changing = threading.Lock()
@@ -187,7 +188,7 @@ class SecretRedactor:
             with self._changing:
                 finder = self._finder
                 if finder is None:
-                    forms = [form for value, name in self._names.items() for form in forms_of(name, value)]
+                    forms = [form for value, name in self._names.items() for form in self._forms_of(name, value)]
                     self._finder = finder = Finder(forms, self._word)
         return finder
 

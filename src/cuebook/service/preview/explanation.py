@@ -20,6 +20,7 @@ from cuebook.kernel.run import MERGE_STEP, WORKTREE, Budget, RunRow, Settings
 from cuebook.kernel.tool_names import WORKTREE_MERGE
 from cuebook.service.preview.asked import StepRuling, step_rulings
 from cuebook.service.preview.bound import Bound, Terms, bound_of
+from cuebook.service.preview.hidden import HiddenInputs
 from cuebook.service.preview.rulings import ActRuling, Rulings
 from cuebook.service.preview.texts import SCHEMES, LocalTexts
 from cuebook.service.preview.tool_rulings import ToolRuling, ToolRulings
@@ -94,18 +95,28 @@ async def preview_of(
     setup: Setup,
     *,
     schemes: Collection[str] = SCHEMES,
+    sensitive: Collection[str] = (),
 ) -> Preview:
-    """Previews what a run would do. Reads sources of these schemes on this machine if the policy allows it without asking.
+    """Previews what a run would do, with a mark in place of each sensitive input. Reads sources of these schemes on this machine if the policy allows it without asking.
 
     The preview without inputs and options is cached by the playbook's contents, unless it read something.
     """
+    hidden = HiddenInputs(given, (*playbook.document.sensitive, *sensitive))
+    return await _preview_of(playbook, hidden, settings, setup, schemes)
+
+
+async def _preview_of(
+    playbook: Playbook, hidden: HiddenInputs, settings: Settings, setup: Setup, schemes: Collection[str]
+) -> Preview:
+    given = hidden.shown
     settings = msgspec.structs.replace(settings, model=setup.model, model_wins=setup.wins)
     which = (playbook.dialect.name, playbook.name, playbook.digest, setup.model, str(setup.wins))
     key = None if given or settings.options else (*which, *schemes)
     if key is not None and key in _CACHE:
         return _CACHE[key]
     texts = LocalTexts(setup.reach.texts, setup.strictest, settings, schemes)
-    made = await asyncio.to_thread(lambda: played(playbook.dialect.preview(playbook.document, given, settings), texts))
+    read = hidden.reading(texts)
+    made = await asyncio.to_thread(lambda: played(playbook.dialect.preview(playbook.document, given, settings), read))
     if key is not None and not texts.looked:
         _CACHE[key] = made
         if len(_CACHE) > _MOST:
@@ -133,7 +144,9 @@ async def explain(
     """Explains a run that `who` would start, with this preset of the policy. Without `every_act`, asks the gate only about
     acts that are known exactly.
     """
-    preview = await preview_of(playbook, service.masked(dict(given)), settings, setup, schemes=schemes)
+    hidden = HiddenInputs(service.masked(dict(given)), playbook.document.sensitive)
+    preview = await _preview_of(playbook, hidden, settings, setup, schemes)
+    revealed = hidden.revealed(preview)
     policy, own = await service.policy(who), playbook.document.policy
     if own is not None:
         policy = policy.with_playbook(own, playbook.name)
@@ -145,11 +158,11 @@ async def explain(
     assert isinstance(gate, Gate)
     case = _case(playbook, setup, policy, who, now)
     rulings = Rulings(gate, setup.reach, case, policy, tools)
-    ruled = await rulings.of(preview.every_act())
-    before = await rulings.of(Act(label="", effect=effect) for effect in preview.reads)
+    ruled = await _ruled(preview.every_act(), rulings, hidden)
+    before = await _ruled((Act(label="", effect=effect) for effect in preview.reads), rulings, hidden)
     models = list(playbook.dialect.models(playbook.document))
     flaws = [f"The run would not start: {flaw}" for flaw in setup.flaws(models)]
-    touches = await touches_of(preview, setup.reach, tools)
+    touches = hidden.masked(await touches_of(revealed, setup.reach, tools))
     after: list[ActRuling] = []
     if settings.options.get(WORKTREE) or playbook.document.own_worktree:
         merge = tools.built_in(WORKTREE_MERGE, reads_only=False)
@@ -159,7 +172,7 @@ async def explain(
         problem = await asyncio.to_thread(service.worktree_problem)
         flaws += [] if problem is None else [f"The run would not start: {problem}"]
     terms = setup.terms_with(models)
-    bound = await asyncio.to_thread(bound_of, preview, terms)
+    bound = await asyncio.to_thread(bound_of, revealed, terms)
     spent = () if bound.calls == 0 else await service.spent_budgets(playbook.name, who)
     return Explanation(
         preview,
@@ -176,6 +189,18 @@ async def explain(
         policy.digest,
         tuple(spent),
     )
+
+
+async def _ruled(acts: Iterable[Act], rulings: Rulings, hidden: HiddenInputs) -> list[ActRuling]:
+    """The rulings on acts. Values of sensitive inputs are examined, but are not in the result."""
+    found: list[ActRuling] = []
+    for act in acts:
+        revealed, problem = hidden.revealed_act(act)
+        if problem:
+            found.append(ActRuling(act, "unknown", notes=(problem,), fails=True))
+            continue
+        found += [msgspec.structs.replace(hidden.masked(one), act=act) for one in await rulings.of([revealed])]
+    return found
 
 
 def _merge(found: ToolRuling) -> ActRuling:

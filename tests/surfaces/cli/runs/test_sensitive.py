@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sqlite3
+from html import escape
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -76,6 +79,38 @@ def test_a_value_reaches_the_model_and_is_shown_nowhere(cli: CommandLine, server
     assert cli.call("export", waiting, "run.cuebook").code == 0
     for name in ("run.json", "run.cuebook"):
         assert b"hara@" not in (cli.work / name).read_bytes()
+
+
+def echoes() -> list[str]:
+    """The value as a model, a command or a site may repeat it."""
+    cases = (EMAIL, EMAIL.lower(), EMAIL.upper(), EMAIL.swapcase(), EMAIL.title(), EMAIL[::-1], EMAIL[::-1].upper())
+    found = list(cases)
+    for case in (EMAIL, EMAIL.lower(), EMAIL.upper(), EMAIL[::-1]):
+        data = case.encode()
+        found += [base64.b64encode(data).decode(), base64.urlsafe_b64encode(data).decode(), data.hex(), data.hex(" ")]
+        found += [quote(case), "".join(f"%{byte:02X}" for byte in data), json.dumps(case), repr(case), escape(case)]
+        found += ["".join(f"\\u{ord(char):04x}" for char in case)]
+    return found
+
+
+def test_a_value_that_is_repeated_in_another_form_is_hidden(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("mail.md", MAIL)
+    server.script = lambda request: "\n".join(echoes())
+    ran = cli.call("run", "mail.md", "--email", EMAIL, "--no-ask")
+    run = cli.call("runs", "--json").object[0]["run"]
+    shown = cli.call("show", run, "--json").out + cli.call("events", run).out + cli.call("audit", run).out
+    assert cli.call("answer", run, "yes").code == 0
+    assert "[sensitive email " in shown
+    everything = ran.out + ran.err + shown + stored(cli).decode("latin-1")
+    assert [one for one in echoes() if one in everything] == []
+
+
+def test_what_a_preview_or_mark_says_itself_cannot_be_hidden(cli: CommandLine) -> None:
+    cli.write("mail.md", MAIL)
+    for value in ("Sensitive", "EVITISNES"):
+        for more in ([], ["--dry-run"]):
+            ran = cli.call("run", "mail.md", "--email", value, *more)
+            assert (ran.code, "cannot be its own name" in ran.err) == (2, True)
 
 
 def test_a_message_about_it_has_the_mark(cli: CommandLine, server: ModelServer) -> None:
@@ -384,3 +419,40 @@ def test_a_refusal_shows_no_part_of_it(cli: CommandLine) -> None:
     assert shown.object["status"] == "failed"
     assert "the policy denies it" in shown.out
     assert "xxx" not in ran.out + shown.out + cli.call("events", run).out
+
+
+CALLS = """\
+name: Calls
+args:
+  email: {sensitive: true, type: string}
+steps:
+  - {id: note, command: "cli touch ${email}"}
+  - {id: page, command: "http GET https://example.com/people?who=${email}"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("mail.md", MAIL), ("hello.yml", GRAPH), ("send.yml", COMMAND), ("calls.yml", CALLS)]
+)
+def test_a_preview_has_the_mark_and_is_ruled_by_the_value(cli: CommandLine, name: str, text: str) -> None:
+    cli.write(name, text)
+    for command in (["explain"], ["explain", "--plan"], ["run", "--dry-run"]):
+        for form in ([], ["--json"]):
+            ran = cli.call(*command, name, "--email", EMAIL, *form)
+            assert ran.out, ran.err
+            assert not shows(ran), (command, form)
+            if command != ["explain"]:
+                assert "[sensitive email " in ran.out, (command, form)
+    (cli.config.parent / "policy.toml").write_text('[commands]\ndeny = ["touch *hara*"]\n')
+    ran = cli.call("explain", "--plan", name, "--email", EMAIL)
+    assert not shows(ran)
+    assert ran.code == (1 if name == "calls.yml" else 0), ran.out
+    assert cli.call("explain", "--plan", name, "--email", "somebody@example.com").code == 0
+
+
+def test_a_dry_run_hides_what_is_marked_on_the_command_line(cli: CommandLine) -> None:
+    cli.write("plain.md", MAIL.replace(", sensitive", ""))
+    shown = cli.call("run", "plain.md", "--dry-run", "--email", EMAIL)
+    assert shows(shown)
+    marked = cli.call("run", "plain.md", "--dry-run", "--email", EMAIL, "--sensitive", "email")
+    assert (marked.code, shows(marked), "[sensitive email " in marked.out) == (0, False, True)

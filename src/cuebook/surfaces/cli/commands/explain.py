@@ -97,7 +97,9 @@ def plan(given: Given, playbook: Playbook) -> int:
 
 def dry_run(given: Given, playbook: Playbook, inputs: Mapping[str, Any], settings: Settings, wiring: Wiring) -> int:
     """`run --dry-run`: exit code 1 if the run could only fail."""
-    found = asyncio.run(explanation.preview_of(playbook, inputs, settings, preview_setup(wiring)))
+    sensitive = given["sensitive"]
+    setup = preview_setup(wiring)
+    found = asyncio.run(explanation.preview_of(playbook, inputs, settings, setup, sensitive=sensitive))
     _check_foreseeable(found, playbook, "--dry-run")
     if found.failure:
         complain(f"cuebook: the run would fail: {found.failure}")
