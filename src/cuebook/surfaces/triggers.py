@@ -108,6 +108,7 @@ def view_object(view: TriggerView, now: float) -> dict[str, Any]:
         "problem": view.problem,
         "asks": [_asking_object(one, one not in waits) for one in view.asks],
         "standing": None if view.standing is None else _standing_object(view.standing, view.standing_problem),
+        "digest": view.digest,
     }
 
 
@@ -205,3 +206,4 @@ def asking_lines(view: TriggerView) -> Iterator[str]:
         yield f"allowed in advance by {standing.by} until {display.moment(standing.expires)}"
     if any(one.allowed for one in waits):
         yield f"`{display.command_line(f'{trigger.COMMAND} allow {trigger.name}')}` allows in advance what can be allowed"
+        yield f"  with --digest {view.digest}, only as long as it is what you see here"

@@ -13,7 +13,7 @@ from cuebook.dialects.findings import InvalidPlaybook
 from cuebook.dialects.playbook import Playbook
 from cuebook.dialects.presentation.preview import Act, Preview, played
 from cuebook.gate.gate import Gate
-from cuebook.gate.policy import Policy, Preset
+from cuebook.gate.policy import Policy, Preset, approvals_of
 from cuebook.kernel.effects import CallTool
 from cuebook.kernel.ports import Case
 from cuebook.kernel.run import MERGE_STEP, WORKTREE, Budget, RunRow, Settings
@@ -68,6 +68,8 @@ class Explanation(msgspec.Struct, frozen=True):
     """The digest of the policy that decided."""
     budgets: tuple[str, ...] = ()
     """The budgets that are spent, each as a sentence."""
+    others_approve: bool = False
+    """Whether the policy lets nobody approve what their own runs do."""
 
     @property
     def asking(self) -> list[StepRuling]:
@@ -188,6 +190,7 @@ async def explain(
         step_rulings(before, (*ruled, *after)),
         policy.digest,
         tuple(spent),
+        approvals_of([policy]).different_person,
     )
 
 

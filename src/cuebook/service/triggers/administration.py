@@ -21,7 +21,7 @@ from cuebook.service.preview.explanation import Explanation
 from cuebook.service.service import Service
 from cuebook.service.triggers.events import EVENT_TRIGGERS, AfterTrigger, Events, EventTrigger, Webhook, check_no_loop
 from cuebook.service.triggers.firing import Read, Triggers
-from cuebook.service.triggers.permissions import LASTS, Asking, Permissions, askings
+from cuebook.service.triggers.permissions import LASTS, Asking, Permissions, askings, check_unchanged, digest_of_view
 from cuebook.service.triggers.schedules import Schedule, Schedules
 from cuebook.service.triggers.trigger import Firing, Target, Trigger
 
@@ -64,6 +64,8 @@ class TriggerView(msgspec.Struct, frozen=True):
     standing: Standing | None = None
     standing_problem: str = ""
     """Why its permission no longer holds."""
+    digest: str = ""
+    """Identifies what a permission would be given for: the trigger, its playbook, the policy, and everything in `asks`."""
 
     @property
     def covered(self) -> frozenset[tuple[str, str]]:
@@ -208,13 +210,20 @@ class TriggerAdministration:
             return TriggerView(trigger, problem=str(error), standing=standing)
         problem = explained.refused
         stale = "" if standing is None else standing.problem(playbook.digest, explained.policy, self.triggers.now())
-        return TriggerView(trigger, tuple(asks), explained, problem, standing, stale)
+        if standing is not None and not stale and explained.others_approve and standing.by == trigger.owner:
+            stale = f"The policy wants another person than {trigger.owner} to approve."
+        digest = digest_of_view(trigger, playbook.digest, explained.policy, asks)
+        return TriggerView(trigger, tuple(asks), explained, problem, standing, stale, digest)
 
-    async def allow(self, trigger: T, who: Principal, seconds: float = LASTS) -> TriggerView:
-        """Gives a trigger a standing permission for exactly what its runs would ask today."""
+    async def allow(self, trigger: T, who: Principal, seconds: float = LASTS, *, seen: str) -> TriggerView:
+        """Gives a trigger a standing permission for exactly what its runs would ask today. `seen` is the digest of the view
+        that the approver saw; raises `Conflict` if anything has changed since.
+        """
         owner = await self.triggers.owner_of(trigger)
         playbook, explained = await self.explained(trigger.target, owner)
         asks = await self._asks(trigger, playbook, explained, owner)
+        self.permissions.check_giver(trigger, explained, who)
+        check_unchanged(trigger, digest_of_view(trigger, playbook.digest, explained.policy, asks), seen)
         await self.permissions.give(trigger, playbook.digest, explained.policy, asks, who, seconds)
         return await self.view(trigger)
 

@@ -82,27 +82,23 @@ class Triggers:
         await self._service.record_act(f"{trigger.KIND}.{what}", trigger.name, who, details, **more)
 
     async def get(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
+        """A trigger that this user sees. One whose runs they would not see is not found either."""
         who.require("viewer", f"view {kind.KIND}s")
-        return (await self._shown([kind.of(await self._job(kind, name, who.tenant))], who))[0]
+        found = kind.of(await self._job(kind, name, who.tenant))
+        owners = await self._service.visibility.owners(who)
+        if owners is not None and found.owner not in owners:
+            raise _missing(kind, name)
+        return found
 
     async def page(
         self, kind: type[T], who: Principal = Principal(), after: str = "", limit: int | None = None
     ) -> list[T]:
-        """The triggers of a kind by name; `after` is the last name of the page before."""
+        """The triggers of a kind that this user sees, by name; `after` is the last name of the page before."""
         who.require("viewer", f"view {kind.KIND}s")
-        return await self._shown(
-            [kind.of(job) for job in await self.store.jobs(kind.KIND, who.tenant, after, limit)], who
-        )
-
-    async def _shown(self, triggers: list[T], who: Principal) -> list[T]:
-        """The triggers without the firings of those whose runs this user does not see."""
         owners = await self._service.visibility.owners(who)
-        return [
-            one
-            if owners is None or one.owner in owners
-            else msgspec.structs.replace(one, run="", requested=(), queued=None, history=())
-            for one in triggers
-        ]
+        jobs = await self.store.jobs(kind.KIND, who.tenant, after, limit if owners is None else None)
+        found = [kind.of(job) for job in jobs]
+        return [one for one in found if owners is None or one.owner in owners][:limit]
 
     async def known(self, kind: type[T], name: str, tenant: str) -> T:
         """A trigger, for processes that fire it."""

@@ -9,10 +9,11 @@ import msgspec
 
 from cuebook.dialects.playbook import Playbook
 from cuebook.gate.policy.overrides import not_suggested, suggested
-from cuebook.gate.roles import Principal
+from cuebook.gate.roles import NotAllowed, Principal
 from cuebook.gate.standing import STANDING, Allowed, Standing
+from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import AskModel, ReadSource
-from cuebook.kernel.errors import BadInput
+from cuebook.kernel.errors import BadInput, Conflict
 from cuebook.kernel.ports import Action
 from cuebook.kernel.ports.admin_acts import KeptChange
 from cuebook.kernel.triggers import SCHEDULE
@@ -83,6 +84,21 @@ def _narrowed(patterns: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, str]
         yield from ((domain, pattern) for (domain, _), pattern in zip(patterns, found, strict=True))
 
 
+def digest_of_view(trigger: Trigger, playbook: str, policy: str, asks: Sequence[Asking]) -> str:
+    """Identifies everything that an approver who looks at a trigger decides on."""
+    parts = (trigger.trigger, trigger.created, trigger.owner, trigger.target, playbook, policy, tuple(asks))
+    return digest_of(msgspec.json.encode(parts, order="sorted").decode())[:32]
+
+
+def check_unchanged(trigger: Trigger, digest: str, seen: str) -> None:
+    """Raises `Conflict` if an approver saw something else than what is there now."""
+    if digest != seen:
+        raise Conflict(
+            f"What the runs of '{trigger.name}' would ask is not what you saw; nothing was allowed.",
+            fix="The playbook, the policy or the trigger has changed: look at it again.",
+        )
+
+
 class Permissions:
     """The standing permissions of a store."""
 
@@ -93,6 +109,15 @@ class Permissions:
     async def of(self, trigger: Trigger) -> Standing | None:
         body = (await self._service.kept(trigger.tenant, STANDING)).get(trigger.trigger)
         return None if body is None else msgspec.convert(body, Standing)
+
+    def check_giver(self, trigger: Trigger, explained: Explanation, who: Principal) -> None:
+        """Raises `NotAllowed` unless this user may allow something to a trigger."""
+        who.require("approver", "allow in advance what runs ask")
+        if explained.others_approve and who.name == trigger.owner:
+            raise NotAllowed(
+                f"The runs of '{trigger.name}' belong to {who.name}, and the policy wants another person to approve.",
+                fix="Ask another approver.",
+            )
 
     async def give(
         self,

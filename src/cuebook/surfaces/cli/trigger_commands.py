@@ -27,6 +27,7 @@ from cuebook.surfaces.cli.inputs import gather_answers, gather_inputs
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.playbook_command import FILE, INPUTS
 from cuebook.surfaces.cli.terminal import views
+from cuebook.surfaces.cli.terminal.ask import someone_is_there
 from cuebook.surfaces.cli.terminal.output import complain, say
 from cuebook.surfaces.triggers import asking_lines, firing_object, view_lines, view_object
 from cuebook.wiring.wiring import Wiring
@@ -151,12 +152,17 @@ def add_trigger(given: Given, playbook: Playbook, make: Make, mapped: Sequence[s
         trigger = make(service, target, who.name, who.tenant)
         if given["allow"]:
             who.require("approver", "allow in advance what runs ask")
-        if given["dry_run"]:
-            return _report(given, service, await admin.view(trigger))
-        trigger = await admin.add(trigger, who)
         view = await admin.view(trigger)
-        if given["allow"] and any(one.allowed for one in view.asks):
-            view = await admin.allow(trigger, who, seconds)
+        if given["dry_run"]:
+            return _report(given, service, view)
+        allows = given["allow"] and any(one.allowed for one in view.asks)
+        if allows and view.explained is not None:
+            admin.permissions.check_giver(trigger, view.explained, who)
+        trigger = await admin.add(trigger, who)
+        if allows:
+            view = await admin.allow(trigger, who, seconds, seen=view.digest)
+        else:
+            view = await admin.view(trigger)
         return _report(given, service, view, added=True)
 
     return session.with_service(given, act, wiring=wiring, looking=given["dry_run"])
@@ -238,6 +244,11 @@ def managing(word: str, kinds: Kinds) -> list[click.Command]:
         "allow",
         [
             NAME,
+            click.Option(
+                ["--digest"],
+                metavar="DIGEST",
+                help="Allow it only if it is what `show` printed with this digest, and do not ask.",
+            ),
             *(one for one in ALLOW if one.name not in ("allow", "dry_run")),
         ],
     )
@@ -247,13 +258,18 @@ def managing(word: str, kinds: Kinds) -> list[click.Command]:
         async def act(service: Service) -> int:
             who = await session.acting(service, given)
             admin = administration(given, service)
-            view = await admin.allow(await find(admin, kinds, given["name"], who), who, seconds)
-            return _report(given, service, view)
+            trigger = await find(admin, kinds, given["name"], who)
+            view = await admin.view(trigger)
+            seen = given["digest"] or view.digest
+            if seen == view.digest and any(one.allowed for one in view.waits_for):
+                _confirm(given, view)
+            return _report(given, service, await admin.allow(trigger, who, seconds, seen=seen))
 
         return session.with_service(given, act, looking=True)
 
     allow.help = (
-        f"Allow in advance exactly what the runs of a {word} would ask today.\n\nThe permission lists single actions. It ends"
+        f"Allow in advance exactly what the runs of a {word} would ask today.\n\nOn a terminal, it shows the actions and asks; with"
+        " --digest it applies to what you saw, or to nothing. The permission lists single actions. It ends"
         " when it expires, and does not apply while the playbook or the policy differs from today's: then runs wait for"
         " approval, and a notice says why. It needs the role approver."
     )
@@ -282,6 +298,17 @@ def managing(word: str, kinds: Kinds) -> list[click.Command]:
     for one in made:
         one.short_help = " ".join((one.help or "").partition("\n\n")[0].split())
     return made
+
+
+def _confirm(given: Given, view: TriggerView) -> None:
+    """Shows what would be allowed, and asks the person at the terminal."""
+    if given["digest"] or not someone_is_there(given):
+        return
+    for one in view.asks:
+        for each in one.allowed:
+            complain(f"step {one.step}: {each.domain} {each.pattern}" if one.step else f"{each.domain} {each.pattern}")
+    if not click.confirm(f"Allow this in advance to the runs of {view.trigger.name}?", default=False, err=True):
+        raise BadInput("Nothing was allowed.", fix="Its runs wait for approval.")
 
 
 def _run_now(given: Given, kinds: Kinds) -> int:

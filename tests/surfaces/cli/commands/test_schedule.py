@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.command_line import CommandLine
+from tests.support.pseudo_terminal import TerminalSession
 
 DEPLOY = """\
 name: Deploy
@@ -76,6 +77,60 @@ def test_its_permission_covers_exactly_what_it_would_ask_until_the_playbook_chan
     assert deploy.call("schedule", "show", "deploy", "--json").object["standing"] is None
     ran = deploy.call("schedule", "run", "deploy")
     assert deploy.call("resume", ran.out.strip(), "--no-ask").code == 3
+
+
+def test_a_permission_with_a_digest_is_for_what_was_shown_or_for_nothing(deploy: CommandLine) -> None:
+    deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily")
+    digest = deploy.call("schedule", "show", "deploy", "--json").object["digest"]
+    assert f"--digest {digest}" in deploy.call("schedule", "show", "deploy").out
+    (deploy.work / "deploy.yml").write_text(DEPLOY.replace("touch made", "rm -rf precious"))
+    refused = deploy.call("schedule", "allow", "deploy", "--digest", digest)
+    assert (refused.code != 0, "is not what you saw; nothing was allowed" in refused.err) == (True, True), refused.err
+    assert deploy.call("schedule", "show", "deploy", "--json").object["standing"] is None
+    (deploy.work / "deploy.yml").write_text(DEPLOY)
+    assert deploy.call("schedule", "allow", "deploy", "--digest", digest).code == 0
+
+
+def test_at_a_terminal_what_would_be_allowed_is_shown_and_asked(deploy: CommandLine) -> None:
+    deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily")
+    for answer, allowed in (("n", False), ("y", True)):
+        with TerminalSession(deploy, "schedule", "allow", "deploy") as terminal:
+            terminal.until("step make: command touch made")
+            terminal.until("Allow this in advance to the runs of deploy? [y/N]:")
+            terminal.type(f"{answer}\n")
+            terminal.ended()
+        standing = deploy.call("schedule", "show", "deploy", "--json").object["standing"]
+        assert (standing is not None) == allowed
+
+
+def test_nobody_allows_their_own_runs_if_the_policy_wants_another_person(deploy: CommandLine) -> None:
+    (deploy.config.parent / "policy.toml").write_text("[approvals]\ndifferent_person = true\n")
+    deploy.call("users", "add", "ann", "--role", "runner", "--role", "approver")
+    deploy.call("users", "add", "bob", "--role", "approver")
+    refused = deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily", "--allow", "--as", "ann")
+    assert (refused.code, "the policy wants another person" in refused.err) == (5, True), refused.err
+    assert deploy.call("schedule", "list", "--json").object == []
+    assert deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily", "--as", "ann").code == 0
+    refused = deploy.call("schedule", "allow", "deploy", "--as", "ann")
+    assert (refused.code, "the policy wants another person" in refused.err) == (5, True), refused.err
+    shown = deploy.call("schedule", "show", "deploy", "--json").object
+    assert (shown["standing"], shown["asks"][0]["allowed"]) == (None, False)
+    assert deploy.call("schedule", "allow", "deploy", "--as", "bob").code == 0
+    ran = deploy.call("schedule", "run", "deploy", "--as", "ann")
+    assert deploy.call("resume", ran.out.strip(), "--no-ask").code == 0
+    assert (deploy.work / "made").exists()
+
+
+def test_a_schedule_of_somebody_whose_runs_one_does_not_see_is_not_found(deploy: CommandLine) -> None:
+    deploy.call("users", "add", "ann", "--role", "runner")
+    deploy.call("users", "add", "fay", "--role", "approver")
+    deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily", "--as", "ann")
+    deploy.environ["CUEBOOK_ACCESS_RUNS"] = "owner"
+    assert deploy.call("schedule", "list", "--as", "fay", "--json").object == []
+    for verb in ("show", "allow", "disallow"):
+        refused = deploy.call("schedule", verb, "deploy", "--as", "fay")
+        assert (refused.code, "There is no schedule named 'deploy'" in refused.err) == (2, True), verb
+    assert [one["name"] for one in deploy.call("schedule", "list", "--as", "ann", "--json").object] == ["deploy"]
 
 
 def test_a_run_that_a_person_starts_has_no_part_of_it(deploy: CommandLine) -> None:

@@ -231,6 +231,7 @@ class NewSchedule(_Body, frozen=True):
 
 
 class Allow(_Body, frozen=True):
+    digest: Annotated[str, Meta(min_length=1, max_length=100)]
     seconds: Annotated[float, Meta(gt=0)] = LASTS
 
 

@@ -98,7 +98,7 @@ async def run(request: Request, site: Site, who: Principal) -> Response:
 
 async def allow(request: Request, site: Site, who: Principal) -> Response:
     asked = await body(request, bodies.Allow)
-    view = await site.triggers.allow(await found(request, site, who), who, asked.seconds)
+    view = await site.triggers.allow(await found(request, site, who), who, asked.seconds, seen=asked.digest)
     return answer(view_object(view, site.service.clock()))
 
 
