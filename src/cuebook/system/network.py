@@ -39,6 +39,17 @@ def is_loopback(host: str) -> bool:
     return bool((mapped or address).is_loopback)
 
 
+def is_number(host: str) -> bool:
+    """Whether this is an address, and not a name."""
+    from ipaddress import ip_address
+
+    try:
+        ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
 @lru_cache(maxsize=1)
 def system_tls() -> ssl.SSLContext:
     """The system's certificates. Reading them takes tens of milliseconds, so it happens once."""

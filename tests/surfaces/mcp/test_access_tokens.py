@@ -6,16 +6,19 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import pytest
 from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
+from starlette.requests import Request
 
 from cuebook.gate.identity import provider as provider_module
 from cuebook.performers.models.scripted import ScriptedModel
 from cuebook.service import admin
+from cuebook.surfaces.web.auth import oidc
 from tests.support.oidc_provider import ASSISTANT, CLIENT, OidcProvider, oidc_provider, unsigned
 from tests.surfaces.mcp.clients import over_http
 from tests.surfaces.mcp.test_http import ACCEPT, HELLO
@@ -67,6 +70,29 @@ async def test_it_says_where_tokens_come_from(web: ServedApp, provider: OidcProv
     from mcp.shared.auth import ProtectedResourceMetadata
 
     assert ProtectedResourceMetadata.model_validate(found).bearer_methods_supported == ["header"]
+
+
+@pytest.mark.parametrize(
+    ("host", "configured", "expected"),
+    [
+        ("127.0.0.1:8000", "", "http://127.0.0.1:8000/mcp"),
+        ("cue.example.com", "", "http://cue.example.com/mcp"),
+        ("192.0.2.7:8000", "", ""),
+        ("[2001:db8::7]:8000", "", ""),
+        ("192.0.2.7:8000", "https://cue.example.com", "https://cue.example.com/mcp"),
+    ],
+)
+def test_who_sends_a_token_does_not_choose_its_audience(host: str, configured: str, expected: str) -> None:
+    site = Mock()
+    site.wiring.config.get = {"serve.public_url": configured}.get
+    scope = {
+        "type": "http",
+        "scheme": "http",
+        "path": "/mcp",
+        "query_string": b"",
+        "headers": [(b"host", host.encode())],
+    }
+    assert oidc.resource_address(Request(scope), site) == expected
 
 
 async def test_without_a_provider_there_is_no_such_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

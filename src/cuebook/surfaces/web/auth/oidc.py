@@ -24,6 +24,7 @@ from cuebook.surfaces.web.auth.redirect import HOME, safe_path
 from cuebook.surfaces.web.auth.sessions import Ticket
 from cuebook.surfaces.web.pages.render import page
 from cuebook.surfaces.web.site import Site
+from cuebook.system.network import is_loopback, is_number
 
 log = logging.getLogger("cuebook")
 
@@ -215,12 +216,23 @@ async def holder(request: HTTPConnection, site: Site, token: str) -> Principal |
     found = await site.sessions.holder(token) if token else None
     if found is not None or site.identities is None or token.count(".") != 2:
         return found
-    audience = site.identities.settings.audience or address(request, site) + MCP
+    audience = site.identities.settings.audience or resource_address(request, site)
+    if not audience:
+        log.warning("Access tokens are refused: set public_url in [serve], or audience in [oidc].")
+        return None
     try:
         return await site.identities.bearer(token, audience, origin_of(request, "mcp"))
     except ProviderDown as error:
         log.warning("%s", error.message)
         return None
+
+
+def resource_address(request: HTTPConnection, site: Site) -> str:
+    """The address of `/mcp`; empty if it is not certain: on all addresses, whoever sends a request chooses the number."""
+    host = request.url.hostname or ""
+    if not site.wiring.config.get("serve.public_url") and is_number(host) and not is_loopback(host):
+        return ""
+    return address(request, site) + MCP
 
 
 # --- inside ---
