@@ -25,6 +25,7 @@ from cuebook.kernel.events import FOR_HOST, ModelAsked, Noted, WaitOpened
 from cuebook.kernel.events import WaitClosed as Closed
 from cuebook.kernel.journal import Entry, Place, step_at, without_void
 from cuebook.kernel.outcomes import Failed
+from cuebook.kernel.ports import Redactor
 from cuebook.kernel.run import HOST, Lease, RunRow, WaitRow
 from cuebook.service.runs.views import Sent, sent
 
@@ -80,19 +81,21 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 class HostSteps:
-    """The steps that wait for assistants. `learn` makes the redactor know a run's secrets, `wake` continues a run."""
+    """The steps that wait for assistants. `redactor_of` returns what masks a run's secrets and sensitive inputs, `wake`
+    continues a run.
+    """
 
     def __init__(
         self,
         engine: Engine,
-        learn: Callable[[RunRow], Awaitable[Any]],
+        redactor_of: Callable[[RunRow], Awaitable[Redactor]],
         wake: Callable[[str], Awaitable[object]],
         lease: float,
     ) -> None:
         """`lease` is for how many seconds a step is kept for the assistant that took it; each sign of life renews it."""
         self._lease = lease
         self._engine, self._store = engine, engine.store
-        self._learn, self._wake = learn, wake
+        self._redactor_of, self._wake = redactor_of, wake
 
     async def open(self, run: str) -> list[WaitRow]:
         """The steps of a run that wait for an assistant, oldest first."""
@@ -131,10 +134,9 @@ class HostSteps:
         if wait.state != "open":
             return Completion(wait, repeated=True)
         schema, _ = self._request(wait)
-        await self._learn(row)
         if schema is not None and (fenced := _FENCED.fullmatch(text.strip())):
             text = fenced[1]
-        text = self._engine.redactor.value(text)
+        text = (await self._redactor_of(row)).value(text)
         problem = _flaw(schema, text)
         if problem:
             return await self._refuse(wait, claim, who, problem, text)
@@ -158,8 +160,7 @@ class HostSteps:
                 "A step for an assistant cannot start background jobs: they would end before its next call.",
                 fix="Run the command in the foreground, with a `timeout` if it takes long.",
             )
-        await self._learn(row)
-        made = ToolCall(f"call_{wait.id}", tool, self._engine.redactor.value(dict(arguments)))
+        made = ToolCall(f"call_{wait.id}", tool, (await self._redactor_of(row)).value(dict(arguments)))
         return await self._done(wait, claim, who, {TEXT: "", CALLS: [msgspec.to_builtins(made)]})
 
     async def refused_since(self, row: RunRow, wait: str) -> list[str]:

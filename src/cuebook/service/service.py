@@ -199,7 +199,7 @@ class Service(Queries):
         """The steps that a connected assistant does."""
         from cuebook.service.host_steps import HostSteps
 
-        return HostSteps(self._engine, self._learn_run, self.wake, self._host_lease)
+        return HostSteps(self._engine, self._redactor_of, self.wake, self._host_lease)
 
     @cached_property
     def sensitive(self) -> Sensitive:
@@ -987,6 +987,11 @@ class Service(Queries):
         found = await self._handles.of(row, given or {})
         return await self._learn_of(row, found.declared, found.used, found.policy)
 
+    async def _redactor_of(self, row: RunRow) -> Redactor:
+        """Masks the secrets of a run and what is sensitive in it."""
+        await self._learn_run(row)
+        return await self.sensitive.redactor_of(row)
+
     async def _learn_of(
         self, row: RunRow, declared: Iterable[SecretNeed], used: Iterable[SecretNeed], policy: str | None
     ) -> Failed | None:
@@ -1042,8 +1047,7 @@ class Service(Queries):
 
     async def _signal(self, signal: Signal) -> None:
         run = await self._store.run(signal.run)
-        await self._learn_run(run)
-        await self._store.signal((await self.sensitive.redactor_of(run)).value(signal))
+        await self._store.signal((await self._redactor_of(run)).value(signal))
         from cuebook.service.insight.decision_log import log_requested
 
         log_requested(signal)

@@ -142,11 +142,12 @@ async def explain(
     every_act: bool = False,
     schemes: Collection[str] = SCHEMES,
     preset: Preset = "",
+    sensitive: Collection[str] = (),
 ) -> Explanation:
     """Explains a run that `who` would start, with this preset of the policy. Without `every_act`, asks the gate only about
     acts that are known exactly.
     """
-    hidden = HiddenInputs(service.masked(dict(given)), playbook.document.sensitive)
+    hidden = HiddenInputs(service.masked(dict(given)), (*playbook.document.sensitive, *sensitive))
     preview = await _preview_of(playbook, hidden, settings, setup, schemes)
     revealed = hidden.revealed(preview)
     policy, own = await service.policy(who), playbook.document.policy

@@ -111,8 +111,9 @@ class TriggerAdministration:
 
     async def add(self, trigger: T, who: Principal = Principal()) -> T:
         """Adds a trigger, whose playbook must be one that can run today."""
-        playbook, _ = await self.explained(trigger.target, who)
+        playbook = await asyncio.to_thread(self._read, trigger.target)
         await self._check_inputs(trigger, playbook)
+        await self._explain(playbook, trigger.target, who)
         if isinstance(trigger, Schedule):
             await self._add_schedule(trigger, who)
         else:

@@ -456,3 +456,49 @@ def test_a_dry_run_hides_what_is_marked_on_the_command_line(cli: CommandLine) ->
     assert shows(shown)
     marked = cli.call("run", "plain.md", "--dry-run", "--email", EMAIL, "--sensitive", "email")
     assert (marked.code, shows(marked), "[sensitive email " in marked.out) == (0, False, True)
+
+
+PROGRAM = """\
+# Desk
+
+Greets people.
+
+```python
+@playbook
+async def Note(text: str) -> str:
+    await Say("user", f"Noted {text}, {len(text)} characters.")
+    return text.upper()
+```
+
+## Main($email:str) -> str
+
+### Triggers
+
+- T1:BGN At the beginning
+
+### Steps
+
+- 01:QUE $noted:str = Note(text=$email)
+- 02:YLD for call
+- 03:QUE Say(user, Greet $email)
+- 04:RET $email
+"""
+
+
+def test_a_program_passes_it_on_and_shows_the_mark(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("desk.pbasm", PROGRAM)
+    server.replies.append(
+        f'recap – it goes on\nplan – the next line\n`Step["Main:03:QUE"]` `Say("user", "Hello {EMAIL.lower()}!")`\n'
+        'trig? no\n`Step["Main:04:RET"]` `Return[$email]` `Var[$__, "Greeted."]`\nyld return\n'
+    )
+    ran = cli.call("run", "desk.pbasm", "--email", EMAIL, "--sensitive", "email", "--json")
+    assert (ran.code, shows(ran)) == (0, False), ran.err
+    assert "Hello [sensitive email " in ran.err
+    assert "'value': '[sensitive email " in str(ran.object)
+    assert EMAIL in server.prompts[-1]
+    run = ran.object["run"]
+    for command in (["show", run], ["show", run, "--json"], ["events", run], ["audit", run], ["replay", run]):
+        shown = cli.call(*command)
+        assert (shown.code, shows(shown)) == (0, False), command
+    assert b"hara@" not in stored(cli)
+    assert cli.call("audit", run, "--verify").code == 0

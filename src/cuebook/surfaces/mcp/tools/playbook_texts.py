@@ -106,7 +106,9 @@ async def explain(call: Call, given: Explain) -> CallToolResult:
     inputs = typed_inputs(playbook, given.input_values)
     setup = await asyncio.to_thread(preview_setup, host.wiring)
     settings = Settings(folder=playbook.folder)
-    explained = await explanation.explain(host.service, playbook, inputs, settings, setup, who, schemes=_LISTS_OF_TOOLS)
+    explained = await explanation.explain(
+        host.service, playbook, inputs, settings, setup, who, schemes=_LISTS_OF_TOOLS, sensitive=given.sensitive
+    )
     text = brief("\n".join(explanation_lines(explained)), ALL, "the rest is left out")
     value = {**fitted(explanation_object(explained)), "untrusted": list(_ALL_OF_IT)}
     return run_report.text_result(Marking().alone(text), value)

@@ -67,6 +67,7 @@ async def execute(call: Call, given: Execute) -> Answer:
         return again
     wanted = RunRequest(
         inputs=given.input_values,
+        sensitive=given.sensitive,
         model=given.model_id,
         breakpoints=given.breakpoints,
         answers=given.elicit,
@@ -82,7 +83,7 @@ async def run_text(call: Call, given: RunText) -> Answer:
     again = await continue_call(call, given.wait_seconds)
     if again is not None:
         return again
-    wanted = RunRequest(inputs=given.inputs, model=given.model_id)
+    wanted = RunRequest(inputs=given.inputs, sensitive=given.sensitive, model=given.model_id)
     playbook = playbook_for(call, "", "", given.content, given.name)
     return await start_and_attend(call, playbook, wanted, given.client_key, given.wait_seconds)
 

@@ -18,6 +18,15 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 Name = Annotated[str, Meta(max_length=200, description="File name of the text; its suffix may show its dialect.")]
 
 
+Sensitive = Annotated[
+    list[str],
+    Meta(
+        description="The names of inputs that are personal or confidential, in addition to those that the playbook marks: "
+        "everything that is stored or shown has a mark in place of their values."
+    ),
+]
+
+
 class Text(Arguments, frozen=True):
     """A playbook: its text, or its location."""
 
@@ -31,6 +40,7 @@ class Explain(Text, frozen=True):
     input_values: Annotated[
         dict[str, Any], Meta(description="The playbook's inputs, by name; those left out count as unknown.")
     ] = {}
+    sensitive: Sensitive = []
 
 
 # --- running ---
@@ -79,6 +89,7 @@ class Amounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class Execute(Text, frozen=True):
     input_values: Annotated[Values, Meta(description="The playbook's inputs, by name.")] = {}
+    sensitive: Sensitive = []
     model_id: Model = ""
     breakpoints: Annotated[list[str | int], Meta(description="Pause after these steps.")] = []
     elicit: Annotated[dict[str, str], Meta(description="Answers to questions, by step, given in advance.")] = {}
@@ -94,6 +105,7 @@ class Execute(Text, frozen=True):
 class RunText(Arguments, frozen=True):
     content: Annotated[str, Meta(min_length=1, description="The playbook's text.")]
     inputs: Annotated[Values, Meta(description="Its inputs, by name.")] = {}
+    sensitive: Sensitive = []
     name: Name = ""
     model_id: Model = ""
     client_key: Key = ""
