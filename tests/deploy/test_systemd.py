@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pwd
 import shlex
 import signal
+import ssl
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from tests.deploy.files import ROOT
 from tests.deploy.processes import Process
 from tests.support.command_line import TEA, CommandLine
+from tests.support.documentation import DOCS, blocks
+from tests.support.postgres import free_port
 
 UNITS = ROOT / "deploy" / "systemd"
 NGINX = ROOT / "deploy" / "proxy" / "nginx.conf"
+ADMIN = ROOT / "deploy" / "bin" / "cuebook"
+GUIDE = DOCS / "guides" / "operations.md"
 FOLDERS = ("/etc", "/var/lib", "/srv/cuebook", "/opt/cuebook")
 
 
@@ -79,20 +90,89 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_service_starts_serves_the_playbooks_and_stops_within_its_time(root: Path) -> None:
+@contextmanager
+def served(root: Path) -> Iterator[Process]:
+    """The service as the unit starts it, at a free port."""
     unit = Unit("cuebook.service", root)
     (argv,) = unit.commands()
     process = unit.begin([*argv, "--port", "0"])
     try:
         assert process.stdout is not None
         address = next(word for word in process.stdout.readline().split() if word.startswith("http"))
-        served = Process("cuebook", process, address.partition("/sign-in")[0])
-        served.until("/readyz", 200)
-        assert (root / "var/lib/cuebook/cuebook.db").stat().st_mode & 0o077 == 0
+        found = Process("cuebook", process, address.partition("/sign-in")[0])
+        found.until("/readyz", 200)
+        yield found
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=int(unit.values("TimeoutStopSec")[0]))
     assert process.returncode == 0
+
+
+def configured(root: Path, secrets: str = "") -> None:
+    """Writes the settings of the guide to operations, and `models.env`."""
+    text = "\n".join(
+        block.text for block in blocks(GUIDE) if block.language == "toml" and "[evidence]" not in block.text
+    )
+    here = {"/srv/cuebook": str(root / "srv/cuebook"), "smtp.example.com": "127.0.0.1", "587": str(free_port())}
+    for there, place in here.items():
+        text = text.replace(there, place)
+    (root / "etc/cuebook/cuebook.toml").write_text(text)
+    (root / "etc/cuebook/models.env").write_text(secrets)
+
+
+def administered(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Calls the command for administrators, of which this user is the user of the service."""
+    script = root / "cuebook"
+    text = ADMIN.read_text()
+    for folder in FOLDERS:
+        text = text.replace(folder, f"{root}{folder}")
+    script.write_text(text.replace("user=cuebook", f"user={pwd.getpwuid(os.getuid()).pw_name}"))
+    script.chmod(0o755)
+    environ = {"PATH": "/usr/bin:/bin"}
+    return subprocess.run(
+        [script, *words], env=environ, cwd=root / "srv/cuebook/playbooks", text=True, capture_output=True
+    )
+
+
+def test_the_service_starts_serves_the_playbooks_and_stops_within_its_time(root: Path) -> None:
+    with served(root):
+        assert (root / "var/lib/cuebook/cuebook.db").stat().st_mode & 0o077 == 0
+
+
+def test_with_the_settings_of_the_guide_the_service_answers_to_its_public_name_and_to_no_other(root: Path) -> None:
+    configured(root)
+    with served(root) as process:
+        for name, status in (("cuebook.example.com", 200), ("other.example.com", 421)):
+            headers = {"Host": name, "X-Forwarded-Proto": "https"}
+            answer = httpx2.get(f"{process.address}/sign-in", headers=headers, trust_env=False)
+            assert answer.status_code == status, answer.text
+
+
+def test_the_command_of_administrators_has_the_settings_and_the_secrets_of_the_service(root: Path) -> None:
+    values = {"OPENAI_API_KEY": "sk-a$HOME", "SMTP_PASSWORD": """a b'"`id`\\ #c=d"""}
+    configured(root, "# secrets\n; of all kinds\n\nnot-a-name=x\n" + "\n".join(map("=".join, values.items())))
+    seen = root / "seen.json"
+    program = root / "opt/cuebook/bin/cuebook"
+    whole = program.read_text()
+    program.write_text(
+        f"#!{sys.executable}\nimport json, os, sys\njson.dump([sys.argv[1:], dict(os.environ)], open({str(seen)!r}, 'w'))"
+    )
+    assert administered(root, "a b", "$HOME").returncode == 0
+    arguments, environ = json.loads(seen.read_text())
+    assert arguments == ["a b", "$HOME"]
+    wanted = {**Unit("cuebook.service", root).environ(), **values}
+    assert {name: environ.get(name) for name in wanted} == wanted
+    assert "not-a-name" not in environ
+
+    program.write_text(whole)
+    doctor = administered(root, "doctor")
+    assert "OPENAI_API_KEY is not set" not in doctor.stdout
+    refused = [administered(root, "notify", "test").stdout]  # nothing listens there
+    (root / "etc/cuebook/models.env").write_text("")
+    refused.append(administered(root, "notify", "test").stdout)
+    assert ["SMTP_PASSWORD" in one for one in refused] == [False, True], refused
+    assert administered(root, "users", "add", "ada", "--role", "admin").returncode == 0
+    assert (root / "var/lib/cuebook/cuebook.db").exists()
 
 
 def test_the_backup_is_one_that_restores(root: Path, cli: CommandLine) -> None:
@@ -117,13 +197,39 @@ def test_systemd_accepts_the_units() -> None:
 
 
 @pytest.mark.needs("nginx")
-def test_nginx_accepts_its_site(tmp_path: Path) -> None:
+def test_browsers_reach_the_service_through_nginx(root: Path) -> None:
+    configured(root)
     key = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=cuebook.example.com", "-days", "2"]
-    made = [*key, "-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "fullchain.pem")]
+    made = [*key, "-keyout", str(root / "key.pem"), "-out", str(root / "fullchain.pem")]
     subprocess.run(made, check=True, capture_output=True)
-    (tmp_path / "site.conf").write_text(NGINX.read_text().replace("/etc/ssl/cuebook", str(tmp_path)))
-    (tmp_path / "nginx.conf").write_text(
-        f"pid {tmp_path}/nginx.pid;\nerror_log stderr;\nevents {{}}\nhttp {{ include {tmp_path}/site.conf; }}\n"
-    )
-    ran = subprocess.run(["nginx", "-t", "-c", str(tmp_path / "nginx.conf")], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
+    with served(root) as process:
+        secure, plain = free_port(), free_port()
+        site = (
+            NGINX.read_text().replace("/etc/ssl/cuebook", str(root)).replace("http://127.0.0.1:8765", process.address)
+        )
+        site = site.replace("listen 443 ssl", f"listen 127.0.0.1:{secure} ssl").replace(
+            "listen 80", f"listen 127.0.0.1:{plain}"
+        )
+        (root / "site.conf").write_text(site)
+        own = "".join(
+            f"{kind}_temp_path {root}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        (root / "nginx.conf").write_text(
+            f"daemon off;\npid {root}/nginx.pid;\nerror_log stderr;\nevents {{}}\n"
+            f"http {{ access_log off;\n{own}include {root}/site.conf; }}\n"
+        )
+        nginx = subprocess.Popen(["nginx", "-c", str(root / "nginx.conf")], stderr=subprocess.PIPE, text=True)
+        try:
+            proxy = Process("nginx", nginx, f"http://127.0.0.1:{plain}")
+            proxy.until("/", 301)
+            trusted = ssl.create_default_context(cafile=str(root / "fullchain.pem"))
+            with httpx2.Client(verify=trusted, trust_env=False) as client:
+                answer = client.get(
+                    f"https://127.0.0.1:{secure}/sign-in",
+                    headers={"Host": "cuebook.example.com"},
+                    extensions={"sni_hostname": "cuebook.example.com"},
+                )
+            assert (answer.status_code, "Sign in" in answer.text) == (200, True), answer.text
+        finally:
+            nginx.terminate()
+            nginx.communicate(timeout=20)

@@ -122,7 +122,8 @@ class Guard:
                 421,
                 "wrong_host",
                 "Unknown host name.",
-                fix="Open the address that `cuebook serve` printed.",
+                fix="Open the address that `cuebook serve` printed. If this is its own name, set it with `--allow-host`, or with"
+                " public_url in [serve].",
             )
         return host
 
