@@ -20,10 +20,11 @@ from cuebook.gate.policy import Override, Policy
 from cuebook.gate.roles import RESERVED, ROLES, NotAllowed, Principal, User, is_reserved
 from cuebook.gate.secrets import check_handle, check_name
 from cuebook.kernel.errors import BadInput, NotFound, StoreError
-from cuebook.kernel.ports import Domain, Store
+from cuebook.kernel.ports import Domain, Job, Store
 
 if TYPE_CHECKING:
     from cuebook.kernel.ports.admin_acts import ActRecord, KeptChange
+    from cuebook.service.access.departures import Departure
 
 T = TypeVar("T")
 
@@ -111,8 +112,13 @@ class Administration:
 
     # --- users ---
 
-    async def add_user(self, name: str, roles: Sequence[str], who: Principal = Principal()) -> tuple[User, str]:
-        """Adds a user. Returns the user and their token, which is not shown again."""
+    async def add_user(
+        self, name: str, roles: Sequence[str], who: Principal = Principal(), *, same_person: bool = False
+    ) -> tuple[User, str]:
+        """Adds a user. Returns the user and their token, which is not shown again.
+
+        The name of an earlier user is refused, because their runs would be the new user's, unless it is the `same_person`.
+        """
         who.require("admin", "change users")
         if not _NAME.fullmatch(name):
             raise BadInput(f"'{name}' is not a valid user name.", fix="Use letters, digits, and . _ @ -.")
@@ -127,8 +133,17 @@ class Administration:
                 fix=f"`cuebook users grant {name} --role ROLE` adds a role, `cuebook users revoke` removes one, and"
                 f" `cuebook users token {name}` creates a new token.",
             )
+        from cuebook.kernel.ports.admin_acts import KeptChange
+        from cuebook.service.access.departures import arrivals, check_is_new, taken
+
         made, token = _with_token(User(name, _roles(roles), "", self._clock(), who.name))
-        await self._record_change("user.add", "user", name, None, made, who, {"roles": list(made.roles)})
+        why = await check_is_new(self._store, who.tenant, name)
+        if why and not same_person:
+            raise taken(name, why)
+        details = {"roles": list(made.roles), **({"same_person": True} if why else {})}
+        added = KeptChange(who.tenant, "user", name, None, msgspec.to_builtins(made))
+        changes = [added, *await arrivals(self._store, who.tenant, name)]
+        await self.record_act("user.add", name, who, details, changes=changes)
         return made, token
 
     async def grant(self, name: str, roles: Sequence[str], who: Principal = Principal()) -> User:
@@ -187,12 +202,18 @@ class Administration:
         who.require("viewer", "view users")
         return [msgspec.convert(body, User) for body in (await self._store.kept(who.tenant, "user")).values()]
 
-    async def remove_user(self, name: str, who: Principal = Principal()) -> None:
+    async def remove_user(self, name: str, who: Principal = Principal()) -> Departure:
+        """Removes a user, and everything that is bound to their name except their runs."""
         who.require("admin", "change users")
-        user = (await self._store.kept(who.tenant, "user")).get(name)
-        if user is None:
+        body = (await self._store.kept(who.tenant, "user")).get(name)
+        if body is None:
             raise NotFound(f"There is no user '{name}'.", fix="`cuebook users list` lists the users.")
-        await self._record_change("user.remove", "user", name, user, None, who, {"roles": user["roles"]})
+        from cuebook.service.access.departures import depart
+
+        return await depart(self._store, self, msgspec.convert(body, User), body, self._clock(), who)
+
+    async def notify(self, notice: Job) -> None:
+        """Puts a notice, if anyone is to be notified of anything. Nobody is without a service."""
 
     async def principal(self, name: str, tenant: str = "local") -> Principal:
         """The user with this name, with their roles."""

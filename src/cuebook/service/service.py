@@ -259,7 +259,7 @@ class Service(Queries):
         """The users whom an identity provider signs in."""
         from cuebook.service.access.people import People
 
-        return People(self, self.clock)
+        return People(self._store, self, self.clock)
 
     @cached_property
     def calendar(self) -> Calendar:

@@ -157,15 +157,24 @@ async def test_an_owner_who_is_gone_suspends_the_schedule(clocked: Clocked) -> N
     await clocked.look("2026-03-02 06:00")
     (run,) = await clocked.runs()
     assert run.owner == "ada"
-    await clocked.service.remove_user("ada")
+    assert (await clocked.service.remove_user("ada")).suspended == ("schedule:tea",)
     await clocked.look("2026-03-02 07:00")
     await clocked.look("2026-03-02 08:00")
     schedule = await clocked.schedule()
-    assert schedule.suspended == "Its owner may no longer start runs: There is no user 'ada'."
-    assert [state for _, state in await clocked.history()] == ["started", "skipped"]
+    assert schedule.suspended == "Its owner, ada, was removed."
+    assert [state for _, state in await clocked.history()] == ["started"]
     assert await clocked.store.next_due(["schedule"]) is None
     (text,) = await clocked.notices()
     assert "`cuebook schedule resume tea`" in text
+
+
+async def test_an_owner_who_lost_their_roles_suspends_the_schedule(clocked: Clocked) -> None:
+    await clocked.service.add_user("ada", ["runner", "viewer"])
+    await clocked.add(owner="ada")
+    await clocked.service.revoke("ada", ["runner"])
+    await clocked.look("2026-03-02 06:00")
+    assert (await clocked.schedule()).suspended.startswith("Its owner may no longer start runs: ")
+    assert [state for _, state in await clocked.history()] == ["skipped"]
 
 
 async def test_an_owner_who_lost_the_role_suspends_the_schedule(clocked: Clocked) -> None:

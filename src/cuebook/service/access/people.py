@@ -6,7 +6,7 @@ A user who was added by hand is never taken over by someone whose name at the pr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,11 +14,14 @@ import msgspec
 from cuebook.gate.identity.claims import Identity
 from cuebook.gate.roles import NotAllowed, Principal, User, is_reserved
 from cuebook.kernel.errors import BadInput, Conflict
+from cuebook.kernel.ports import Store
 from cuebook.kernel.ports.admin_acts import KeptChange
 
 if TYPE_CHECKING:
     from cuebook.service.admin import Administration
 
+FORMER = "former_user"
+"""The kind of the records of users who were removed."""
 _ODD = re.compile(r"[^A-Za-z0-9._@-]+")
 _LONGEST = 64
 
@@ -38,7 +41,10 @@ class NoRole(NotAllowed):
 class People:
     """Finds, adds and updates the users that an identity provider knows."""
 
-    def __init__(self, records: Administration, clock: Callable[[], float], tenant: str = "local") -> None:
+    def __init__(
+        self, store: Store, records: Administration, clock: Callable[[], float], tenant: str = "local"
+    ) -> None:
+        self._store = store
         self._records = records
         self._clock = clock
         self._tenant = tenant
@@ -117,6 +123,17 @@ class People:
                 f"There is already a user named {name}, who signs in in another way.",
                 fix=f"An admin can link the two: `cuebook users link {name} --subject {identity.subject}`",
             )
+        from cuebook.service.access.departures import arrivals, check_is_new, is_former
+
+        store = self._store
+        why = await check_is_new(store, self._tenant, name)
+        if why and not await is_former(store, self._tenant, name, identity.issuer, identity.subject):
+            add, link = f"`cuebook users add {name} --role viewer --same-person`", f"--subject {identity.subject}`"
+            raise NameTaken(
+                f"An earlier user named {name} {why}, which would be yours.",
+                fix=f"If this is the same person, an admin can add and link them: {add}, then `cuebook users link {name} {link};"
+                " otherwise the same with another name, without --same-person.",
+            )
         made = User(
             name,
             (),
@@ -130,7 +147,7 @@ class People:
         )
         who = msgspec.structs.replace(by, name=name, tenant=self._tenant)
         details = {"roles": list(identity.roles), "issuer": identity.issuer, "subject": identity.subject}
-        await self._change("user.add", name, None, made, who, details)
+        await self._change("user.add", name, None, made, who, details, await arrivals(store, self._tenant, name))
         return made
 
     async def _change(
@@ -141,9 +158,10 @@ class People:
         after: User,
         who: Principal,
         details: Mapping[str, Any],
+        more: Sequence[KeptChange] = (),
     ) -> None:
         change = KeptChange(self._tenant, "user", name, before, msgspec.to_builtins(after))
-        await self._records.record_act(what, name, who, details, changes=[change])
+        await self._records.record_act(what, name, who, details, changes=[change, *more])
 
 
 def user_name(identity: Identity) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from cuebook.kernel.notices import NOTICE
 from cuebook.kernel.ports import Job, Store
+from cuebook.service.access.people import FORMER
 from cuebook.service.notifications.message import MESSAGE
 from cuebook.service.notifications.people import LINK, PREFERENCES
 
@@ -19,12 +20,19 @@ async def forget_runs(store: Store, tenant: str, runs: Collection[str]) -> None:
 
 
 async def forget_person(store: Store, tenant: str, person: str) -> None:
-    """Drops the messages about a person's runs and those for them, their preferences, and their Slack accounts."""
+    """Drops the messages about a person's runs and those for them, their preferences, their Slack accounts, and the note that
+    they were a user."""
     await _drop(store, tenant, lambda said: person in (said.get("owner"), said.get("to")))
     await store.forget(tenant, PREFERENCES, person)
+    await store.forget(tenant, FORMER, person)
     for account, body in (await store.kept(tenant, LINK)).items():
         if body["person"] == person:
             await store.forget(tenant, LINK, account)
+
+
+async def forget_messages(store: Store, tenant: str, person: str) -> None:
+    """Drops the messages for a person that are not delivered yet."""
+    await _drop(store, tenant, lambda said: said.get("to") == person)
 
 
 async def _drop(store: Store, tenant: str, concerned: Callable[[dict[str, Any]], bool]) -> None:

@@ -30,3 +30,14 @@ def test_a_refusal_advises_the_command_that_gives_the_role(cli: CommandLine) -> 
     assert (refused.code, "`cuebook users grant vic --role admin`" in refused.err) == (5, True)
     reserved = cli.call("users", "add", "trigger.note", "--role", "viewer")
     assert (reserved.code, "'trigger.'" in reserved.err) == (2, True)
+
+
+def test_the_name_of_a_removed_user_is_only_for_the_same_person(cli: CommandLine) -> None:
+    cli.call("users", "add", "zed", "--role", "viewer")
+    assert cli.call("users", "remove", "zed").out.startswith("Removed zed.")
+    refused = cli.call("users", "add", "zed", "--role", "viewer")
+    assert (refused.code, refused.out) == (2, "")
+    assert "An earlier user named 'zed' was removed" in refused.err
+    assert "`cuebook users add zed --role ROLE --same-person`" in refused.err
+    again = cli.call("users", "add", "zed", "--role", "viewer", "--same-person", "--json")
+    assert (again.code, again.object["name"]) == (0, "zed")

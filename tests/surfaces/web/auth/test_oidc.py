@@ -152,6 +152,25 @@ async def test_a_user_added_by_hand_is_not_taken_over_but_linked_by_an_admin(
     assert await visitor.sees() == 401, "the session ends with the link"
 
 
+async def test_a_first_sign_in_under_the_name_of_a_removed_user_is_refused(
+    web: ServedApp, serve: Serve, provider: OidcProvider
+) -> None:
+    visitor = await serve()
+    await visitor.sign_in()
+    stolen = dict(visitor.client.cookies)
+    await web.service.remove_user("ann")
+    provider.person = {"sub": "subject-2", "preferred_username": "ann", "groups": ["staff"]}
+    refused = await visitor.sign_in()
+    assert refused.status_code == 403
+    assert "An earlier user named ann was removed" in refused.text
+    assert await web.service.users() == []
+    provider.person["sub"] = "subject-1"
+    assert (await visitor.sign_in()).status_code == 200, "the same subject is the same person"
+    visitor.client.cookies.clear()
+    visitor.client.cookies.update(stolen)
+    assert await visitor.sees() == 401, "a session from before the removal stays ended"
+
+
 def web_admin() -> Any:
     from cuebook.service.service import Principal
 

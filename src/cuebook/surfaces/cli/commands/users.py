@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from cuebook.formats.words import counted
 from cuebook.gate.roles import MEANING, ROLES, User
 from cuebook.kernel.errors import BadInput
 from cuebook.service.service import Service
@@ -37,16 +38,24 @@ def users_command() -> None:
     pass
 
 
-@command("add", [NAME, _roles("A role for the user"), options.AS_USER, options.STORE, options.AS_JSON])
+_SAME_PERSON = click.Option(
+    ["--same-person"],
+    is_flag=True,
+    help="Add a user again who was removed. Their runs are theirs again, and `resume` resumes their schedules.",
+)
+
+
+@command("add", [NAME, _roles("A role for the user"), _SAME_PERSON, options.AS_USER, options.STORE, options.AS_JSON])
 def _add(given: Given) -> int:
     """Add a user.
 
     The command prints a token with which the user signs in to the web app and the API. It is shown only once; `cuebook users
-    token` creates a new one.
+    token` creates a new one. The name of an earlier user is refused, because their runs would be the new user's.
     """
 
     async def act(service: Service) -> int:
-        user, token = await service.add_user(given["name"], given["roles"], await session.acting(service, given))
+        who, same = await session.acting(service, given), given["same_person"]
+        user, token = await service.add_user(given["name"], given["roles"], who, same_person=same)
         return _print_user(given, user, f"Token, shown only once: {token}", token=token)
 
     return session.with_service(given, act)
@@ -170,11 +179,21 @@ def _list(given: Given) -> int:
 
 @command("remove", [NAME, options.AS_USER, options.STORE])
 def _remove(given: Given) -> int:
-    """Remove a user. Their token stops working, and their sessions and open streams end."""
+    """Remove a user. Their token stops working, and their sessions and open streams end.
+
+    Their schedules and other triggers are suspended, the permissions that they gave to schedules in advance are withdrawn, and
+    their preferences and Slack accounts are removed. Their runs stay, and so nobody else can be added under their name.
+    """
 
     async def act(service: Service) -> int:
-        await service.remove_user(given["name"], await session.acting(service, given))
+        ended = await service.remove_user(given["name"], await session.acting(service, given))
         say(f"Removed {given['name']}. Their token is no longer valid, and their sessions have ended.")
+        if ended.suspended:
+            say(f"Suspended: {', '.join(ended.suspended)}.")
+        if ended.withdrawn:
+            say(f"No longer allowed in advance: what {', '.join(ended.withdrawn)} would ask.")
+        if ended.accounts:
+            say(f"Unlinked {counted(ended.accounts, 'Slack account')}.")
         return 0
 
     return session.with_service(given, act, looking=True)

@@ -199,6 +199,8 @@ class NodeName(_Body, frozen=True):
 class NewUser(_Body, frozen=True):
     name: Annotated[str, Meta(min_length=1, max_length=64, pattern="^[A-Za-z0-9][A-Za-z0-9._@-]*$")]
     roles: Annotated[list[Role], Meta(min_length=1, max_length=4)]
+    same_person: bool = False
+    """Whether the earlier user of this name is added again, whose runs are then theirs."""
 
 
 class UserRole(_Body, frozen=True):

@@ -27,7 +27,7 @@ async def users(request: Request, site: Site, who: Principal) -> Response:
 
 async def add(request: Request, site: Site, who: Principal) -> Response:
     asked = await body(request, bodies.NewUser)
-    user, token = await site.service.add_user(asked.name, asked.roles, who)
+    user, token = await site.service.add_user(asked.name, asked.roles, who, same_person=asked.same_person)
     return answer({**user_object(user), "token": token}, 201)
 
 

@@ -237,5 +237,6 @@ def _proof(digest: str) -> str:
 
 
 def _identity_proof(user: User) -> str:
-    """Changes when someone is linked to another subject, or gets a new token, which ends their sessions."""
-    return _proof(_digest(f"{user.issuer} {user.subject} {user.token}"))
+    """Changes when someone is linked to another subject, gets a new token, or is removed and added again, which ends their
+    sessions."""
+    return _proof(_digest(f"{user.issuer} {user.subject} {user.token} {user.created!r}"))
