@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -48,6 +49,8 @@ class Outcome(msgspec.Struct):
     deleted: list[str] = []
     purged: list[str] = []
     blocked: list[Blocked] = []
+    triggers: list[str] = []
+    """Schedules and other triggers of a person whose data is erased."""
     size: int = 0
     """Bytes of the records and files of these runs. Files that other runs have too are not freed."""
 
@@ -180,10 +183,16 @@ class Retention:
         force: bool = False,
         dry_run: bool = False,
     ) -> Outcome:
-        """Deletes all runs of a user, or all runs with these inputs, with the runs that were forked from them."""
+        """Deletes all runs of a user, or all runs with these inputs, with the runs that were forked from them, and first the
+        triggers that would start more of them.
+        """
         who.require("admin", "erase data")
         if not owner and not inputs:
             raise BadInput("Nothing says whose data to erase.", fix="Pass --owner NAME or --input NAME=VALUE.")
+        from cuebook.service.triggers.erasure import forget_triggers
+
+        outcome, fits = Outcome(), partial(self._fit, inputs) if inputs else None
+        outcome.triggers = await forget_triggers(self._store, who.tenant, owner, fits, dry_run=dry_run)
         rows = await self._store.runs(tenant=who.tenant, limit=None)
         by_id = {row.id: row for row in rows}
         found = [
@@ -196,7 +205,6 @@ class Retention:
         chosen = [row for row in rows if row.id in concerned]
         words = "a person's data" + (", by owner" if owner else "")
         words += f", by the input {', '.join(sorted(inputs))}" if inputs else ""
-        outcome = Outcome()
         await self._remove(chosen, who, outcome, set(), force=force, reason=words, dry_run=dry_run)
         if not dry_run:
             await self.sweep()
@@ -227,7 +235,9 @@ class Retention:
     ) -> None:
         """Records what was removed, unless it was nothing. The names of inputs are recorded, but never their values."""
         counts = {"deleted": len(outcome.deleted), "purged": len(outcome.purged), "kept": len(outcome.blocked)}
-        if outcome.deleted or outcome.purged:
+        if outcome.triggers:
+            counts["triggers"] = len(outcome.triggers)
+        if outcome.deleted or outcome.purged or outcome.triggers:
             told = {name: one for name, one in details.items() if one}
             await self._record(f"runs.{what}", subject, who, {**told, **counts})
 
@@ -244,6 +254,9 @@ class Retention:
                 given.update(event.inputs)
             elif isinstance(event, Forked):
                 given.update({**event.values, **(event.edit.inputs if event.edit is not None else {})})
+        return self._fit(wanted, given)
+
+    def _fit(self, wanted: Mapping[str, str], given: Mapping[str, Any]) -> bool:
         return all(name in given and self._is(given[name], value) for name, value in wanted.items())
 
     def _is(self, given: Any, value: str) -> bool:

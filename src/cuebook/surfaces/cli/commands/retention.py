@@ -113,7 +113,12 @@ def prune_command(given: Given) -> int:
 @command(
     "erase",
     [
-        click.Option(["--owner"], metavar="NAME", default="", help="Erase the runs that this user started."),
+        click.Option(
+            ["--owner"],
+            metavar="NAME",
+            default="",
+            help="Erase the runs that this user started, and their schedules and triggers.",
+        ),
         click.Option(
             ["--input", "inputs"],
             metavar="NAME=VALUE",
@@ -130,7 +135,8 @@ def prune_command(given: Given) -> int:
 def erase_command(given: Given) -> int:
     """Erase one person's data: delete all runs that they started, or all runs with an input that names them.
 
-    Child runs and runs that were forked from them are deleted too. What remains is a line for each run that says that it
+    Child runs and runs that were forked from them are deleted too, and schedules and triggers that would start more of them,
+    with the events that wait and what they were allowed in advance. What remains is a line for each run that says that it
     was deleted, when and by whom, but not whose data it was. Exit code 1 means that some runs could not be erased.
     """
     inputs = _pairs(given["inputs"])
@@ -193,6 +199,7 @@ def _report(given: Given, outcome: Outcome, *, strict: bool = False) -> int:
                     "kept": blocked,
                     "size": outcome.size,
                     "dry_run": dry,
+                    **({"triggers": outcome.triggers} if strict else {}),
                 }
             )
         )
@@ -202,6 +209,8 @@ def _report(given: Given, outcome: Outcome, *, strict: bool = False) -> int:
         counts = [f"{display.counted(len(outcome.deleted), 'run')} {would}deleted{size}"]
         if outcome.purged:
             counts.append(f"the contents of {display.counted(len(outcome.purged), 'run')} {would}purged")
+        if outcome.triggers:
+            counts.append(f"{display.counted(len(outcome.triggers), 'trigger')} {would}removed")
         if outcome.blocked:
             counts.append(f"{display.counted(len(outcome.blocked), 'run')} kept")
         say(", ".join(counts) + ".")
