@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cuebook.config import load
 from cuebook.dialects.markdown.check import check as check_markdown
 from cuebook.dialects.pipeline.check import check as check_pipeline
 from cuebook.gate.roles import ROLES
@@ -206,3 +207,13 @@ def _check(cli: CommandLine, serving: Serving, said: dict[str, str], seen: list[
     assert {event.event for event in told} == set(EVENTS)
     for event in told:
         assert sorted(event.data) == sorted(EVENTS[event.event])
+
+
+def test_what_the_guide_says_about_defaults_is_so(cli: CommandLine) -> None:
+    said = GUIDE.read_text(encoding="utf-8").partition("## What is not protected")[2]
+    config = load(environ=cli.environ, folder=cli.work)
+    assert ("By default, users see each other's runs" in said) == (config.get("access.runs") == "all")
+    limits = cli.call("budget", "list", "--json").object
+    assert ("By default, nothing\n  limits the total" in said) == (limits == [])
+    for page in ("identity.md#who-sees-which-runs", "budgets.md"):
+        assert f"]({page})" in said, "what is off by default has a guide"
