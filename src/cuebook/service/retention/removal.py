@@ -79,7 +79,8 @@ class Retention:
     # --- looking ---
 
     async def usage(self, who: Principal = Principal()) -> list[Space]:
-        who.require("viewer", "view runs")
+        """The space that all runs use. It names their playbooks and counts them, so it is for those who see all runs."""
+        who.require("admin" if self._is_limited(who) else "viewer", "see the space that the runs of others use")
         return await self._store.usage(who.tenant)
 
     async def removals(self, who: Principal = Principal(), *, limit: int | None = 100) -> list[Removal]:

@@ -69,6 +69,35 @@ async def test_a_run_of_someone_else_is_nowhere(web: ServedApp) -> None:
             assert "There is no run" in str(found.content), tool
 
 
+@pytest.mark.parametrize("rule", ["owner", "team"])
+async def test_no_sum_list_or_report_names_a_playbook_of_someone_else(web: ServedApp, rule: str) -> None:
+    await web.model(ScriptedModel([])).serve(port=0, **limited(rule))
+    _, ann = await web.service.add_user("ann", ["runner", "approver"])
+    _, eve = await web.service.add_user("eve", ["approver"])
+    _, boss = await web.service.add_user("boss", ["admin"])
+    text = GATED.replace("name: ", "name: hushed-", 1)
+    begun = await web.guest.post("/api/runs", json={"text": text, "name": "hushed.yml"}, headers=bearing(ann))
+    assert begun.status_code == 201, begun.text
+    run = begun.json()["run"]
+    await web.waiting(run)
+    gets = [one.path for one in ENDPOINTS if one.method == "GET" and "{" not in one.path and one.needs != "anyone"]
+    pages = ("/", "/inbox", "/runs", "/usage", "/schedules")
+    named: dict[str, set[str]] = {eve: set(), boss: set()}
+    for path in gets:
+        for token, found in named.items():
+            headers = {**bearing(token), "Accept": "text/html" if path in pages else "application/json"}
+            text = (await web.guest.get(path, headers=headers)).text
+            if "hushed" in text or run in text:
+                found.add(path)
+    assert named[eve] == set()
+    assert {"/runs", "/inbox", "/api/runs", "/api/inbox", "/api/usage"} <= named[boss], "it would be noticed"
+    for by in ("playbook", "model", "person"):
+        answer = await web.guest.get(f"/api/spending?by={by}", headers=bearing(eve))
+        assert (answer.status_code, "hushed" in answer.text, "ann" in answer.text) == (200, False, False)
+    refused = await web.guest.get("/api/usage", headers=bearing(eve))
+    assert (refused.status_code, refused.json()["code"]) == (403, "not_allowed")
+
+
 async def test_no_filter_page_or_bulk_action_reaches_a_run_of_someone_else(web: ServedApp) -> None:
     web.book("gated.yml", GATED)
     await web.model(ScriptedModel([])).serve(port=0, **limited("owner"))
