@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from cuebook.stores.sqlite.snapshot import check_file
 from tests.deploy.files import ROOT
 from tests.deploy.processes import Process
 from tests.support.command_line import TEA, CommandLine
@@ -91,8 +92,8 @@ def root(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def served(root: Path) -> Iterator[Process]:
-    """The service as the unit starts it, at a free port."""
+def served(root: Path, killed: bool = False) -> Iterator[Process]:
+    """The service as the unit starts it, at a free port. It stops by itself, unless it is killed."""
     unit = Unit("cuebook.service", root)
     (argv,) = unit.commands()
     process = unit.begin([*argv, "--port", "0"])
@@ -105,7 +106,7 @@ def served(root: Path) -> Iterator[Process]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=int(unit.values("TimeoutStopSec")[0]))
-    assert process.returncode == 0
+    assert process.returncode == (-signal.SIGKILL if killed else 0)
 
 
 def configured(root: Path, secrets: str = "") -> None:
@@ -186,6 +187,34 @@ def test_the_backup_is_one_that_restores(root: Path, cli: CommandLine) -> None:
     restored = cli.call("restore", str(file), "--store", "restored.db")
     assert restored.code == 0, restored.err
     assert "ada" in cli.call("users", "list", "--store", "restored.db").out
+
+
+def test_going_back_after_a_crash_works_as_the_guide_says_and_loses_nothing(root: Path) -> None:
+    store = root / "var/lib/cuebook/cuebook.db"
+    assert administered(root, "users", "add", "ada", "--role", "admin").returncode == 0
+    backup = "/var/lib/cuebook-backups/before-upgrade.cuebook"
+    made = administered(root, "backup", f"{root}{backup}", "--with-key")
+    assert made.returncode == 0, made.stderr
+    with served(root, killed=True) as process:
+        assert administered(root, "users", "add", "bob", "--role", "viewer").returncode == 0
+        process.process.kill()
+    assert store.with_name("cuebook.db-wal").stat().st_size > 0
+
+    refused = administered(root, "restore", f"{root}{backup}")
+    assert (refused.returncode, "cuebook.db-wal" in refused.stderr) == (2, True), refused.stderr
+    (back,) = (block.text for block in blocks(GUIDE) if f"cuebook restore {backup}" in block.text)
+    own = f"-o {os.getuid()} -g {os.getgid()}"
+    for line in back.replace("/var/lib", f"{root}/var/lib").replace("-o cuebook -g cuebook", own).splitlines():
+        if line.startswith("cuebook "):
+            ran = administered(root, *shlex.split(line)[1:])
+            assert ran.returncode == 0, ran.stderr
+        elif not line.startswith("systemctl "):
+            subprocess.run(["sh", "-euc", line], check=True)
+    assert "bob" not in administered(root, "users", "list").stdout
+    moved = administered(root, "users", "list", "--store", str(store.parent / "before" / "cuebook.db"))
+    assert "bob" in moved.stdout, moved.stderr
+    with served(root):
+        assert check_file(store) == ""
 
 
 @pytest.mark.needs("systemd")
