@@ -60,6 +60,9 @@ def test_commands_and_settings_exist(name: str) -> None:
     one = service(name)
     check_command(one["command"])
     check_environment(one["environment"])
+    assert one["environment"]["CUEBOOK_SERVE_PUBLIC_URL"] == "http://127.0.0.1:8765"
+    behind = compose({**dict.fromkeys(required(), "x"), "CUEBOOK_SERVE_PUBLIC_URL": "https://cuebook.example.com"})
+    assert behind["services"][name]["environment"]["CUEBOOK_SERVE_PUBLIC_URL"] == "https://cuebook.example.com"
 
 
 def test_only_the_web_server_is_published_and_only_to_this_machine() -> None:

@@ -65,6 +65,9 @@ def test_commands_and_settings_exist(name: str) -> None:
     assert port["containerPort"] == (chosen["port"] if "port" in chosen else int(chosen["health"].rpartition(":")[2]))
     assert (chosen.get("host") or chosen["health"]).startswith("0.0.0.0")
     check_environment(environ)
+    assert urlsplit(environ["CUEBOOK_SERVE_PUBLIC_URL"]).scheme == "https", (
+        "the web app answers to it, and links begin with it"
+    )
     mounted = [one["mountPath"] for one in container["volumeMounts"]]
     assert environ["CUEBOOK_WORKSPACE"] in mounted
     assert "/tmp" in mounted

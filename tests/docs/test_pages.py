@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,9 @@ def test_the_architecture_page_names_only_what_exists() -> None:
     for path in named:
         place = (ROOT if path.startswith("tests/") else ROOT / "src/cuebook") / path
         assert place.exists(), path
+
+
+def test_the_page_on_installation_lists_every_extra() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "install.md").read_text(), re.MULTILINE)
+    assert set(extras) <= set(listed)
