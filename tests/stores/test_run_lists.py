@@ -133,5 +133,17 @@ async def test_waits_are_those_of_visible_owners(store: Store) -> None:
     await store.append((await claim(store)).batch(*driven(), opened=opened))
     assert ids(await store.waits(tenant="here", visible=["bob"])) == ["his"]
     assert ids(await store.waits(tenant="here", visible=["ann", "bob"], kinds=["question"])) == ["hers", "his"]
-    assert await store.wait_ids("here", ["question"], ["ann"]) == ["hers"]
-    assert await store.wait_ids("here", ["question"], []) == []
+
+
+async def test_marks_of_waits_say_whose_they_are_and_whom_they_name(store: Store) -> None:
+    await create(store)
+    asked = {"rule": {"by": ["role:approver"], "votes": 2}, "by": ["bob"], "cause": "x" * 100}
+    opened = [wait_row("later", owner="ann", opened=2.0), wait_row("first", owner="bob", opened=1.0, details=asked)]
+    await store.append((await claim(store)).batch(*driven(), opened=opened))
+    first, later = await store.wait_marks("here", ["question"])
+    assert (first.id, first.owner, first.details.rule["by"], first.details.by) == (
+        "first", "bob", ["role:approver"], ["bob"],
+    )  # fmt: skip
+    assert (later.id, later.run, later.details.rule, list(later.details.by)) == ("later", first.run, {}, [])
+    assert await store.wait_ids("here", ["question"]) == ["first", "later"]
+    assert await store.wait_marks("here", ["approval"]) == await store.wait_marks("there", ["question"]) == []

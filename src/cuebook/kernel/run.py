@@ -270,6 +270,13 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why results were refused, including those of assistants that had it before."""
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """Whom a wait names, in its details: by the rule of an approval, or as those who may answer a question."""
+
+    rule: dict[str, Any] = {}
+    by: Any = ()
+
+
 class WaitRow(msgspec.Struct, kw_only=True):
     """Something a run is waiting for."""
 
@@ -292,6 +299,15 @@ class WaitRow(msgspec.Struct, kw_only=True):
     by: str = ""
     lease: Lease | None = None
     """The assistant that works on it, if it is a wait of the kind `model`. Not part of the journal."""
+
+
+class WaitMark(msgspec.Struct, frozen=True):
+    """As much of a wait as says who sees it. Its JSON is that of the wait, of which the rest is not read."""
+
+    id: str
+    run: str
+    owner: str
+    details: Asked = Asked()
 
 
 class RunOverride(msgspec.Struct, frozen=True):

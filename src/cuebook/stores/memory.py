@@ -35,7 +35,7 @@ from cuebook.kernel.ports import (
 )
 from cuebook.kernel.ports.admin_acts import GENESIS as GENESIS_ACT
 from cuebook.kernel.ports.admin_acts import ActRecord, AdminAct, KeptChange, chained
-from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow, copy_row
+from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitMark, WaitRow, copy_row
 from cuebook.kernel.spending import Cap, Part, Spending, fits, sum_named
 from cuebook.kernel.votes import counted
 from cuebook.stores.leases import Holder, Leases, new_slot
@@ -61,7 +61,7 @@ from cuebook.stores.refusals import (
     take_lease,
     unfinished,
 )
-from cuebook.stores.rows import HEADS
+from cuebook.stores.rows import HEADS, wait_mark
 from cuebook.stores.run_lists import is_listed
 
 _DECIDED = ("answered", "expired", "cancelled")
@@ -566,8 +566,16 @@ class MemoryStore(_SpendingTable, _Jobs):
         found.sort(key=lambda wait: (wait.opened, wait.id))
         return copy.deepcopy(found[offset:][:limit])
 
-    async def wait_ids(self, tenant: str, kinds: Sequence[str], visible: Collection[str] | None = None) -> list[str]:
-        return [wait.id for wait in await self.waits(tenant=tenant, visible=visible, kinds=kinds)]
+    async def wait_ids(self, tenant: str, kinds: Sequence[str]) -> list[str]:
+        return [wait.id for wait in self._open_waits(tenant, kinds)]
+
+    async def wait_marks(self, tenant: str, kinds: Sequence[str]) -> list[WaitMark]:
+        return [wait_mark(msgspec.json.encode(wait)) for wait in self._open_waits(tenant, kinds)]
+
+    def _open_waits(self, tenant: str, kinds: Sequence[str]) -> list[WaitRow]:
+        waits = self._waits.values()
+        found = [wait for wait in waits if wait.state == "open" and wait.tenant == tenant and wait.kind in kinds]
+        return sorted(found, key=lambda wait: (wait.opened, wait.id))
 
     async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:
         found = [wait for wait in self._waits.values() if wait.id.startswith(beginning) and wait.tenant == tenant]

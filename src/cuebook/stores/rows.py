@@ -12,7 +12,7 @@ from cuebook.kernel.events import ENDED
 from cuebook.kernel.journal import Record
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Batch, Whole
-from cuebook.kernel.run import RunRow, StepRow, Totals, WaitRow
+from cuebook.kernel.run import RunRow, StepRow, Totals, WaitMark, WaitRow
 from cuebook.stores.refusals import damaged
 
 RUN = (
@@ -118,6 +118,13 @@ def wait_row(row: Sequence[Any]) -> WaitRow:
     except msgspec.DecodeError as error:
         raise damaged(f"A wait cannot be read: {error}.") from None
     return wait
+
+
+def wait_mark(body: Any) -> WaitMark:
+    try:
+        return msgspec.json.decode(body, type=WaitMark)
+    except msgspec.DecodeError as error:
+        raise damaged(f"A wait cannot be read: {error}.") from None
 
 
 def step_row(run: str, body: Any) -> StepRow:

@@ -176,6 +176,26 @@ async def test_whom_a_question_names_sees_its_run_before_and_after_answering(mak
         await service.get(other, BOB)
 
 
+async def test_the_number_in_an_inbox_is_that_of_its_pages_and_reads_no_wait(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = await make("owner")
+    for who, text in ((ANN, ASKS), (BOB, ASKS), (ANN, NAMES), (BOB, NAMES), (ANN, ASKS)):
+        await run_of(service, who, text)
+    for who, count in ((ANN, 3), (BOB, 3), (EVE, 0), (ROOT, 5)):
+        whole = [wait.id for wait in await service.inbox(who)]
+        pages = [await service.inbox(who, limit=2, offset=offset) for offset in (0, 2, 4)]
+        assert [wait.id for page in pages for wait in page] == whole
+        assert (await service.inbox_ids(who), len(whole)) == (whole, count)
+
+    async def read(**given: Any) -> Any:
+        raise AssertionError("whole waits were read to count them")
+
+    monkeypatch.setattr(service._store, "waits", read)
+    assert len(await service.inbox_ids(ANN)) == len(await service.inbox_ids(BOB)) == 3
+    assert len(await seen(service, BOB)) == 3
+
+
 async def test_a_deleted_run_is_unknown_to_those_who_do_not_see_all(make: Make) -> None:
     service = await make("owner")
     run = await run_of(service, ANN)

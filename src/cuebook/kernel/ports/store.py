@@ -13,7 +13,7 @@ from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import Record
 from cuebook.kernel.ports.jobs import Job, Jobs
 from cuebook.kernel.ports.run_filter import RunFilter
-from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow
+from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitMark, WaitRow
 from cuebook.kernel.spending import Spending, SpendingTable
 
 if TYPE_CHECKING:
@@ -359,8 +359,11 @@ class Store(Jobs, SpendingTable, Protocol):
         owners.
         """
 
-    async def wait_ids(self, tenant: str, kinds: Sequence[str], visible: Collection[str] | None = None) -> list[str]:
-        """The ids of these waits."""
+    async def wait_ids(self, tenant: str, kinds: Sequence[str]) -> list[str]:
+        """The ids of the open waits of these kinds, oldest first."""
+
+    async def wait_marks(self, tenant: str, kinds: Sequence[str]) -> list[WaitMark]:
+        """What says who sees each of these waits, in the same order: much less than the waits."""
 
     async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:
         """Waits whose id begins with a prefix, open waits first, up to a limit."""

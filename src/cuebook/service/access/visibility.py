@@ -14,7 +14,7 @@ from cuebook.kernel.errors import NotFound
 from cuebook.kernel.events import FOR_PEOPLE, WaitOpened
 from cuebook.kernel.journal import PURGED, Codec
 from cuebook.kernel.ports import RunFilter, Store
-from cuebook.kernel.run import RunRow, WaitRow
+from cuebook.kernel.run import RunRow, WaitMark, WaitRow
 from cuebook.kernel.votes import is_listed, rule_of
 from cuebook.stores.refusals import no_run
 
@@ -88,21 +88,34 @@ class Visibility:
         owners = await self.owners(who)
         if owners is None:
             return await self._store.waits(tenant=who.tenant, kinds=kinds, limit=limit, offset=offset)
-        found = await self._store.waits(tenant=who.tenant, kinds=kinds)
-        named = {wait.run for wait in found if names(wait, who)}
-        seen = [wait for wait in found if wait.owner in owners or wait.run in named]
-        return seen[offset:][:limit]
+        ids = await self.wait_ids(who, kinds)
+        if limit is not None or offset:
+            return [one for id in ids[offset:][:limit] if (one := await self._open(id)) is not None]
+        shown = frozenset(ids)
+        return [one for one in await self._store.waits(tenant=who.tenant, kinds=kinds) if one.id in shown]
 
     async def wait_ids(self, who: Principal, kinds: Sequence[str]) -> list[str]:
-        if not self.is_limited(who):
+        """The ids of these waits. Every page shows their number, so the waits themselves are not read."""
+        owners = await self.owners(who)
+        if owners is None:
             return await self._store.wait_ids(who.tenant, kinds)
-        return [wait.id for wait in await self.waits(who, kinds)]
+        marks = await self._store.wait_marks(who.tenant, kinds)
+        named = {one.run for one in marks if one.owner not in owners and _names(one, who)}
+        return [one.id for one in marks if one.owner in owners or one.run in named]
 
     # --- inside ---
 
-    async def _named(self, who: Principal) -> list[WaitRow]:
+    async def _named(self, who: Principal) -> list[WaitMark]:
         """The open waits that name this user."""
-        return [wait for wait in await self._store.waits(tenant=who.tenant, kinds=FOR_PEOPLE) if names(wait, who)]
+        return [one for one in await self._store.wait_marks(who.tenant, FOR_PEOPLE) if _names(one, who)]
+
+    async def _open(self, wait: str) -> WaitRow | None:
+        """A wait, unless it has ended."""
+        try:
+            found = await self._store.wait(wait)
+        except NotFound:
+            return None
+        return found if found.state == "open" else None
 
     async def _is_asked_by(self, row: RunRow, who: Principal) -> bool:
         """Whether this run, or the outermost one that started it, has asked this user something."""
@@ -129,6 +142,11 @@ class Visibility:
             return await self._store.run(run)
         except NotFound:
             return None
+
+
+def _names(mark: WaitMark, who: Principal) -> bool:
+    asked = mark.details
+    return bool(asked.rule or asked.by) and is_named({"rule": asked.rule, "by": asked.by}, who)
 
 
 def names(wait: WaitRow, who: Principal) -> bool:

@@ -20,7 +20,7 @@ from cuebook.kernel.errors import NotFound
 from cuebook.kernel.events import TextChunk, TextReset
 from cuebook.kernel.journal import GENESIS, ROOT, Record
 from cuebook.kernel.ports import Batch, Claim, Fate, KeptRecord, News, Notice, RunCopy, RunFilter, Whole
-from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow
+from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitMark, WaitRow
 from cuebook.stores import leases
 from cuebook.stores.leases import new_slot
 from cuebook.stores.postgres import operations
@@ -45,6 +45,7 @@ from cuebook.stores.rows import (
     due_run,
     run_row,
     step_row,
+    wait_mark,
     wait_row,
     whole_of,
 )
@@ -346,13 +347,17 @@ class PostgresStore(RemovalTables, FileTables, JobTables, ActTables, SpendingTab
         )
         return [wait_row(row) for row in rows]
 
-    async def wait_ids(self, tenant: str, kinds: Sequence[str], visible: Collection[str] | None = None) -> list[str]:
-        only, owners = ("", ()) if visible is None else (" AND owner = ANY(%s)", (list(visible),))
-        rows = await self._all(
-            f"SELECT id FROM waits WHERE state = 'open' AND tenant = %s AND kind = ANY(%s){only} ORDER BY opened, id",
-            (tenant, list(kinds), *owners),
+    async def wait_ids(self, tenant: str, kinds: Sequence[str]) -> list[str]:
+        return [row[0] for row in await self._open_waits("id", tenant, kinds)]
+
+    async def wait_marks(self, tenant: str, kinds: Sequence[str]) -> list[WaitMark]:
+        return [wait_mark(row[0]) for row in await self._open_waits("body", tenant, kinds)]
+
+    async def _open_waits(self, column: str, tenant: str, kinds: Sequence[str]) -> Sequence[Sequence[Any]]:
+        return await self._all(
+            f"SELECT {column} FROM waits WHERE state = 'open' AND tenant = %s AND kind = ANY(%s) ORDER BY opened, id",
+            (tenant, list(kinds)),
         )
-        return [row[0] for row in rows]
 
     async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:
         rows = await self._all(

@@ -38,7 +38,7 @@ from cuebook.kernel.ports import (
     Tally,
     Whole,
 )
-from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitRow
+from cuebook.kernel.run import Lease, RunRow, Signal, StepRow, WaitMark, WaitRow
 from cuebook.stores.leases import Holder, Leases
 from cuebook.stores.refusals import ALIKE, LAST, damaged, in_order, no_run, no_wait, unfinished
 from cuebook.stores.rows import (
@@ -50,6 +50,7 @@ from cuebook.stores.rows import (
     due_run,
     run_row,
     step_row,
+    wait_mark,
     wait_row,
     whole_of,
 )
@@ -395,13 +396,18 @@ class SqliteStore(FileTables, JobTables, SpendingTables):
         )
         return [wait_row(row) for row in rows]
 
-    async def wait_ids(self, tenant: str, kinds: Sequence[str], visible: Collection[str] | None = None) -> list[str]:
-        only = f"kind IN ({','.join('?' * len(kinds))})" + ("" if visible is None else f" AND {_AMONG.format('owner')}")
-        rows = self._all(
-            f"SELECT id FROM waits WHERE state = 'open' AND tenant = ? AND {only} ORDER BY opened, id",
-            (tenant, *kinds, *_named(visible)),
+    async def wait_ids(self, tenant: str, kinds: Sequence[str]) -> list[str]:
+        return [row[0] for row in self._open_waits("id", tenant, kinds)]
+
+    async def wait_marks(self, tenant: str, kinds: Sequence[str]) -> list[WaitMark]:
+        return [wait_mark(row[0]) for row in self._open_waits("body", tenant, kinds)]
+
+    def _open_waits(self, column: str, tenant: str, kinds: Sequence[str]) -> list[tuple[Any, ...]]:
+        return self._all(
+            f"SELECT {column} FROM waits WHERE state = 'open' AND tenant = ? AND kind IN ({','.join('?' * len(kinds))})"
+            " ORDER BY opened, id",
+            (tenant, *kinds),
         )
-        return [row[0] for row in rows]
 
     async def waits_called(self, tenant: str, beginning: str) -> list[WaitRow]:
         rows = self._all(
