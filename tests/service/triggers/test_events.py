@@ -17,7 +17,7 @@ from cuebook.service.job_runner import JobRunner
 from cuebook.service.triggers import Target
 from cuebook.service.triggers.events import EVENT_TRIGGERS, AfterTrigger, Events, EventTrigger, FileTrigger
 from cuebook.service.triggers.watching import Completions, FileWatch, check_folder
-from tests.service.triggers.scheduled import TEA, Clocked
+from tests.service.triggers.scheduled import TEA, Clocked, at
 from tests.support.programs import eventually
 
 
@@ -163,6 +163,94 @@ async def test_an_event_whose_run_could_not_start_is_tried_again_when_it_comes_a
         assert [one.state for one in known.history] == [state]
         watched.book.write_text(TEA)
     assert len(await watched.runs()) == 1
+
+
+async def test_no_file_fires_again_after_many_others(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cuebook.service.triggers.events.SEEN", 3)
+    watch = await watched.files(overlap="parallel")
+    for number in range(10):
+        (watched.inbox / f"{number}.csv").write_text("a")
+    await watch._look(watch._changed_before())
+    await watched.look()
+    assert len(await watched.runs()) == 10
+    after_restart = FileWatch(watched.events, watched.triggers, watch.trigger)
+    await after_restart._look(after_restart._changed_before())
+    assert await watched.requested() == []
+    (watched.inbox / "3.csv").write_text("changed")
+    for number in range(5, 10):
+        (watched.inbox / f"{number}.csv").unlink()
+    await after_restart._look(after_restart._changed_before())
+    await after_restart._forget_gone()
+    assert await watched.requested() == ["3.csv"]
+    assert len((await watched.triggers.known(FileTrigger, "tea", "local")).known) == 5
+
+
+async def test_files_for_which_there_is_no_room_wait_and_that_is_notified(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cuebook.service.triggers.firing.MOST_REQUESTED", 2)
+    watch = await watched.files(overlap="parallel")
+    for number in range(5):
+        (watched.inbox / f"{number}.csv").write_text("a")
+    await watch._look(watch._changed_before())
+    assert await watched.requested() == ["0.csv", "1.csv"]
+    (notice,) = await watched.notices()
+    assert "has 2 firings that no process has fired yet. Further events wait until there is room." in notice
+    for _ in range(2):
+        await watched.look()
+        again, watch._again = watch._again, set()
+        await watch._look(list(again))
+    await watched.look()
+    started = [(await watched.service.view(run.id)).inputs["CUP"] for run in await watched.runs()]
+    assert sorted(started) == [f"{number}.csv" for number in range(5)]
+    assert watch._again == set()
+
+
+async def test_a_file_that_is_being_written_keeps_no_other_from_firing(watched: Watched) -> None:
+    watch = await watched.files()
+    (watched.inbox / "a.csv").write_text("a")
+    (watched.inbox / "growing.csv").write_text("a")
+    looking = asyncio.create_task(watch._look(watch._changed_before()))
+    await asyncio.sleep(0)
+    (watched.inbox / "growing.csv").write_text("more")
+    await looking
+    assert (await watched.requested(), watch._again) == (["a.csv"], {str(watched.inbox / "growing.csv")})
+
+
+async def test_new_events_do_not_postpone_those_that_wait_for_the_end_of_a_run(watched: Watched) -> None:
+    await watched.files(overlap="queue")
+    watched.set("2026-03-02 06:00")
+
+    async def event(key: str) -> float:
+        known = await watched.triggers.known(FileTrigger, "tea", "local")
+        await watched.events.event(known, key, {"file": key})
+        due = await watched.store.next_due(["files"])
+        assert due is not None
+        return due - at("2026-03-02 06:00")
+
+    assert await event("k0") <= 0
+    await watched.look()
+    await event("k1")
+    await watched.look()
+    watched.set("2026-03-02 06:00:01")
+    assert await event("k2") == 2.0
+    watched.set("2026-03-02 06:01")
+    assert await event("k3") == 2.0  # it is overdue, and not postponed
+
+
+async def test_a_completed_run_for_which_there_is_no_room_waits(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cuebook.service.triggers.firing.MOST_REQUESTED", 1)
+    await watched.trigger(AfterTrigger, after="build.md", mapping={"CUP": "run"}, overlap="parallel")
+    runs = [await complete(watched, "build.md") for _ in range(3)]
+    monkeypatch.setattr("cuebook.service.triggers.watching._OVERLAP", -3600.0)  # they are older than what is looked at
+    for _ in runs:
+        await watched.completions.look()
+        await watched.look()
+    started = [(await watched.service.view(one.id)).inputs["CUP"] for one in await watched.runs() if one.trigger]
+    assert sorted(started) == sorted(runs)
+    assert any("Further events wait until there is room." in one for one in await watched.notices())
 
 
 # --- runs ---

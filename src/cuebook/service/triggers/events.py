@@ -7,13 +7,13 @@ only where the trigger says so.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, ClassVar, Self
 
 import msgspec
 
-from cuebook.kernel.errors import BadInput
+from cuebook.kernel.errors import AtLimit, BadInput
 from cuebook.kernel.ports import Job
 from cuebook.kernel.triggers import AFTER, FILES, WEBHOOK
 from cuebook.service.triggers.firing import Triggers
@@ -21,6 +21,8 @@ from cuebook.service.triggers.trigger import Firing, Trigger
 
 SEEN = 1000
 """How many events a trigger remembers, so that it does not fire again for one of them."""
+MOST_KNOWN = 25_000
+"""How many files it remembers: more than a watched folder may contain."""
 LONGEST = 20_000
 """How many characters of an event one input may have."""
 _ELSEWHERE = 1.0
@@ -36,6 +38,8 @@ class EventTrigger(Trigger, frozen=True, kw_only=True, omit_defaults=True):
     KEEPS_ALL: ClassVar[bool] = True
     SUSPENDS: ClassVar[bool] = True
     """Whether more than that suspend it, because that is probably a loop."""
+    REFUSED: ClassVar[str] = "Further events wait until there is room."
+    """What becomes of events for which there is no room."""
 
     mapping: dict[str, str] = msgspec.field(default_factory=dict)
     """The inputs that an event fills in, each with the path of its value in the event, as in `pull_request.title`."""
@@ -77,6 +81,7 @@ class Webhook(EventTrigger, frozen=True, kw_only=True, omit_defaults=True):
     KIND: ClassVar[str] = WEBHOOK
     PER: ClassVar[float] = 60.0
     SUSPENDS: ClassVar[bool] = False
+    REFUSED: ClassVar[str] = "Further requests are answered with 429 until there is room."
 
     scheme: str
     """`github`, `slack` or `hmac`: see `webhooks`."""
@@ -84,6 +89,16 @@ class Webhook(EventTrigger, frozen=True, kw_only=True, omit_defaults=True):
     """The name of the secret with which requests are signed."""
     events: tuple[str, ...] = ()
     """The events of GitHub that fire it; empty for all."""
+    ignored: tuple[str, ...] = ()
+    """Bodies that came for other events. GitHub does not sign which event a body is for, so they never fire it."""
+
+    def knows(self, key: str) -> bool:
+        return super().knows(key) or _short(key) in self.ignored
+
+    def ignoring(self, key: str) -> Self:
+        if self.knows(key):
+            return self
+        return msgspec.structs.replace(self, ignored=(*self.ignored, _short(key))[-SEEN:])
 
     @property
     def path(self) -> str:
@@ -121,6 +136,30 @@ class FileTrigger(EventTrigger, frozen=True, kw_only=True, omit_defaults=True):
     """What the name of a file must match."""
     since: float
     """Files that were changed before that do not fire it."""
+    known: dict[str, str] = msgspec.field(default_factory=dict)
+    """The files for which it was fired, as digests: of each path, that of the latest state."""
+
+    def knows(self, key: str) -> bool:
+        path, state = _file_of(key)
+        found = self.firing(key)
+        return super().knows(key) if found is not None or not state else self.known.get(path) == state
+
+    def noted(self, key: str, now: float) -> Self:
+        path, state = _file_of(key)
+        made = super().noted(key, now)
+        if not state:
+            return made
+        known = {name: one for name, one in self.known.items() if name != path} | {path: state}
+        for oldest in list(known)[: max(0, len(known) - MOST_KNOWN)]:
+            del known[oldest]
+        return msgspec.structs.replace(made, seen=self.seen, known=known)
+
+    def without_gone(self, files: Iterable[str]) -> Self:
+        """The trigger that remembers only these files; the others are gone."""
+        there = {_short(one)[:12] for one in files}
+        if len(self.known.keys() - there) < SEEN:
+            return self
+        return msgspec.structs.replace(self, known={path: one for path, one in self.known.items() if path in there})
 
     def resumed(self, now: float) -> Self:
         return msgspec.structs.replace(super().resumed(now), since=now)
@@ -160,7 +199,20 @@ EVENT_TRIGGERS: tuple[type[EventTrigger], ...] = (Webhook, FileTrigger, AfterTri
 
 
 def _short(key: str) -> str:
-    return sha256(key.encode()).hexdigest()[:16]
+    return sha256(key.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def file_key(relative: str, changed: int, size: int) -> str:
+    """The key of an event for a file in this state."""
+    return f"{relative} {changed} {size}"
+
+
+def _file_of(key: str) -> tuple[str, str]:
+    """The digests of the path and the state in the key of a file; no state if it is another key."""
+    parts = key.rsplit(" ", 2)
+    if len(parts) < 3 or not (parts[1].isdigit() and parts[2].isdigit()):
+        return "", ""
+    return _short(parts[0])[:12], _short(f"{parts[1]} {parts[2]}")[:8]
 
 
 # --- what an event carries ---
@@ -253,12 +305,22 @@ class Events:
         return trigger.job(self._triggers.now(), job.version)
 
     async def event(self, trigger: EventTrigger, key: str, payload: Any) -> Firing | None:
-        """Asks for a firing because of an event; None if the event is not one of the trigger's, or was seen before."""
+        """Asks for a firing because of an event; None if the event is not one of the trigger's, or was seen before. Raises
+        `AtLimit`, and notifies, if there is no room for it.
+        """
         if not fits(trigger, payload) or trigger.knows(key):
             return None
-        made = await self._triggers.request(
-            type(trigger), trigger.name, trigger.tenant, key, inputs_from(trigger, payload)
-        )
+        inputs = inputs_from(trigger, payload)
+        try:
+            made = await self._triggers.request(type(trigger), trigger.name, trigger.tenant, key, inputs)
+        except AtLimit as error:
+            await self._triggers.full(trigger, error, trigger.REFUSED)
+            raise
         if made.suspended and not trigger.suspended:
             await self._triggers.suspended(made)
         return made.firing(key)
+
+    async def ignore(self, webhook: Webhook, key: str) -> None:
+        """Notes a request that is for an event of another kind, so that it cannot be sent again as one of ours."""
+        if not webhook.knows(key):
+            await self._triggers.alter(Webhook, webhook, lambda one: one.ignoring(key))

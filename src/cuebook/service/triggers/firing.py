@@ -22,7 +22,7 @@ from cuebook.kernel.run import RunRow
 from cuebook.service.job_runner import Handler
 from cuebook.service.service import Service
 from cuebook.service.start import id_for
-from cuebook.service.triggers.trigger import MOST_REQUESTED, Firing, State, Target, Trigger
+from cuebook.service.triggers.trigger import LOOK_AGAIN, MOST_REQUESTED, Firing, State, Target, Trigger
 from cuebook.service.worker import leave_to_workers
 from cuebook.system.logs import log_event
 
@@ -229,6 +229,11 @@ class Triggers:
         words = "It was fired too often, as in a loop."
         return msgspec.structs.replace(self._done(trigger, firing, "skipped", reason=words), suspended=words)
 
+    async def full(self, trigger: Trigger, error: AtLimit, then: str) -> None:
+        """Notifies that a trigger takes no event now, at most once an hour. `then` is what becomes of them."""
+        words = f"{trigger.KIND.capitalize()} '{trigger.name}': {error.message} {then}"
+        await self.notify(trigger, f"full.{self.now() // 3600:.0f}", words)
+
     async def suspended(self, trigger: Trigger) -> None:
         """Notifies that a trigger was suspended by an event."""
         await self.suspend(trigger, trigger.suspended)
@@ -242,7 +247,8 @@ class Triggers:
                 break
             first, *rest = trigger.requested
             trigger = await self.fire(msgspec.structs.replace(trigger, requested=tuple(rest)), first)
-        return trigger
+        waits = trigger.queued is not None or (trigger.is_serial and trigger.requested)
+        return msgspec.structs.replace(trigger, look=self.now() + LOOK_AGAIN) if waits else trigger
 
     async def fire(self, trigger: T, firing: Firing) -> T:
         """Fires a trigger that this process holds; returns it with what became of the firing.
@@ -283,7 +289,7 @@ class Triggers:
                     return self._done(trigger, firing, "skipped", reason=words)
         words = f"It starts when run {older} has ended."
         waiting = msgspec.structs.replace(firing, state="queued", reason=words, done=self.now())
-        return msgspec.structs.replace(trigger, queued=waiting)
+        return msgspec.structs.replace(trigger, queued=waiting, look=self.now() + LOOK_AGAIN)
 
     async def _begin(self, trigger: T, firing: Firing, who: Principal) -> T:
         target = trigger.target

@@ -102,6 +102,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What events and people asked for, which no process has fired yet."""
     queued: Firing | None = None
     """The firing that waits for the end of that run."""
+    look: float = 0.0
+    """When to look again whether that run has ended. New requests do not postpone it."""
     history: tuple[Firing, ...] = ()
     """The latest firings, the newest first."""
 
@@ -142,8 +144,9 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """When a process has to look at it; None if it waits for something other than the time."""
         if not self.is_active:
             return None
-        soon = now + LOOK_AGAIN if self.is_serial and self.run else now
-        moments = [self.next_due(), soon if self.requested else None, now + LOOK_AGAIN if self.queued else None]
+        again = min(self.look, now + LOOK_AGAIN)  # the clock may have been set back
+        soon = again if self.is_serial and self.run else now
+        moments = [self.next_due(), soon if self.requested else None, again if self.queued else None]
         return min((one for one in moments if one is not None), default=None)
 
     def job(self, now: float, version: int = 0) -> Job:

@@ -8,17 +8,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from cuebook.gate.roles import Principal
-from cuebook.kernel.errors import AtLimit, BadInput, CuebookError
+from cuebook.kernel.errors import AtLimit, BadInput, CuebookError, NotFound
 from cuebook.kernel.run import RunRow
 from cuebook.service.service import Service
-from cuebook.service.triggers.events import AfterTrigger, Events, FileTrigger
+from cuebook.service.triggers.events import AfterTrigger, Events, FileTrigger, file_key
 from cuebook.service.triggers.firing import Triggers
 
 log = logging.getLogger("cuebook.triggers")
@@ -29,6 +29,8 @@ MOST_FILES = 20_000
 """Files that a watched folder may contain."""
 MOST_RUNS = 200
 """Completed runs of a playbook that are looked at, the newest first."""
+_AGAIN = 500
+"""Milliseconds after which files that could not fire yet are looked at again."""
 _OVERLAP = 3600.0
 """Seconds before the last look; the clocks of other machines may be that far behind."""
 _SETTLED = 0.3
@@ -60,12 +62,13 @@ class _Change:
     """A file as it is now."""
 
     def __init__(self, trigger: FileTrigger, path: str) -> None:
+        self.path = path
         found = os.stat(path, follow_symlinks=False)
         self.is_file = os.path.isfile(path) and not os.path.islink(path)
         self.mtime = found.st_mtime
         self.state = (found.st_mtime_ns, found.st_size)
         relative = os.path.relpath(path, trigger.folder)
-        self.key = f"{relative} {found.st_mtime_ns} {found.st_size}"
+        self.key = file_key(relative, found.st_mtime_ns, found.st_size)
         self.payload = {"path": path, "file": relative, "name": os.path.basename(path), "size": found.st_size}
 
 
@@ -75,7 +78,8 @@ def _fits(trigger: FileTrigger, path: str) -> bool:
     name = parts[-1] if parts else ""
     unfinished = any(fnmatch(name, one) for one in _UNFINISHED_NAMES)
     inside = os.path.realpath(path) == path and ".." not in parts
-    return not hidden and not unfinished and inside and fnmatch(name, trigger.pattern)
+    is_text = not any(0xD800 <= ord(one) < 0xE000 for one in path)
+    return not hidden and not unfinished and inside and is_text and fnmatch(name, trigger.pattern)
 
 
 class FileWatch:
@@ -85,50 +89,90 @@ class FileWatch:
         self._events = events
         self._triggers = triggers
         self.trigger = trigger
+        self._again: set[str] = set()
+        """Files whose events could not be requested: there was no room, or the store was busy."""
 
     async def run(self) -> None:
         from watchfiles import Change, awatch
 
-        watched = awatch(self.trigger.folder, debounce=200, step=50, ignore_permission_denied=True)
+        timing = {"debounce": 200, "step": 50, "rust_timeout": _AGAIN, "yield_on_timeout": True}
+        watched = awatch(self.trigger.folder, ignore_permission_denied=True, **timing)  # type: ignore[arg-type]
+        is_first = True
         try:
-            await self._look(await asyncio.to_thread(lambda: list(self._changed_before())))
             async for changes in watched:
-                await self._look([path for change, path in changes if change != Change.deleted])
+                again, self._again = self._again, set()
+                if is_first:  # only now: what is changed after this look is among the next changes
+                    again.update(await asyncio.to_thread(self._changed_before))
+                    await self._forget_gone()
+                    is_first = False
+                await self._look([*again, *(path for change, path in changes if change != Change.deleted)])
         except (OSError, RuntimeError) as error:  # the folder is gone, or the system can watch no more
             log.warning("%s: %s", self.trigger.trigger, error)
             await asyncio.sleep(LOOK)
 
-    def _changed_before(self) -> Iterator[str]:
-        """The files that were changed while no process was watching."""
+    def _files(self) -> Iterator[str]:
         for folder, folders, files in os.walk(self.trigger.folder):
             folders[:] = [one for one in folders if not one.startswith(".")]
-            for name in files:
-                path = os.path.join(folder, name)
-                with suppress(OSError):
-                    if _fits(self.trigger, path) and os.stat(path).st_mtime > self.trigger.since:
-                        yield path
+            yield from (os.path.join(folder, name) for name in files)
+
+    def _changed_before(self) -> list[str]:
+        """The files that were changed while no process was watching."""
+        found = []
+        for path in self._files():
+            with suppress(OSError):
+                if _fits(self.trigger, path) and os.stat(path).st_mtime > self.trigger.since:
+                    found.append(path)
+        return found
+
+    async def _forget_gone(self) -> None:
+        """Lets the trigger forget files that are gone, if they are many."""
+        folder = self.trigger.folder
+        there = await asyncio.to_thread(lambda: [os.path.relpath(path, folder) for path in self._files()])
+        with suppress(CuebookError):  # it was removed, or the next process does it
+            await self._triggers.alter(FileTrigger, self.trigger, lambda one: one.without_gone(there))
 
     async def _look(self, paths: list[str]) -> None:
-        for path in sorted(dict.fromkeys(paths)):
+        """Requests the events of these files. Those that are being written, and those for which there is no room, come again."""
+        before = await self._new(self._states(paths))
+        await asyncio.sleep(_SETTLED if before else 0)
+        has_room = True
+        for path, change in self._states(before).items():
+            if change.state == before[path].state and has_room:
+                has_room = await self._request(change)
+            else:
+                self._again.add(path)
+
+    async def _new(self, found: dict[str, _Change]) -> dict[str, _Change]:
+        """Those that have not fired it yet."""
+        if not found:
+            return found
+        try:
+            trigger = await self._triggers.known(FileTrigger, self.trigger.name, self.trigger.tenant)
+        except CuebookError:  # it was removed, or the store is busy
+            return found
+        return {path: change for path, change in found.items() if not trigger.knows(change.key)}
+
+    def _states(self, paths: Iterable[str]) -> dict[str, _Change]:
+        found = {}
+        for path in sorted(set(paths)):
             if _fits(self.trigger, path):
                 with suppress(OSError):
-                    await self._request(await self._settled(path))
+                    found[path] = _Change(self.trigger, path)
+        return found
 
-    async def _settled(self, path: str) -> _Change:
-        change = _Change(self.trigger, path)
-        while True:
-            await asyncio.sleep(_SETTLED)
-            now = _Change(self.trigger, path)
-            if now.state == change.state:
-                return now
-            change = now
-
-    async def _request(self, change: _Change) -> None:
+    async def _request(self, change: _Change) -> bool:
+        """Returns False if there is no room for further events."""
         if not change.is_file or change.mtime <= self.trigger.since:
-            return
-        with suppress(CuebookError):  # it was removed
+            return True
+        try:
             trigger = await self._triggers.known(FileTrigger, self.trigger.name, self.trigger.tenant)
             await self._events.event(trigger, change.key, change.payload)
+        except NotFound:  # it was removed
+            return True
+        except CuebookError as error:
+            self._again.add(change.path)
+            return not isinstance(error, AtLimit)
+        return True
 
 
 class Watches:
@@ -225,8 +269,10 @@ class Completions:
             return
         payload = {"run": row.id, "playbook": row.name, "owner": row.owner, **await self._result(row, who)}
         current = await self._triggers.known(AfterTrigger, trigger.name, trigger.tenant)
-        with suppress(AtLimit):  # it is looked at again
+        try:
             await self._events.event(current, row.id, payload)
+        except AtLimit:
+            self._unfinished.setdefault((trigger.tenant, trigger.after), set()).add(row.id)  # it is looked at again
 
     async def _result(self, row: RunRow, who: Principal) -> dict[str, Any]:
         with suppress(CuebookError):

@@ -123,9 +123,13 @@ def _payload(headers: Mapping[str, str], body: bytes) -> Any:
 
 def _json(body: bytes) -> Any:
     try:
-        return json.loads(body)
+        found = json.loads(body)
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise BadInput("A string in the body has an unpaired surrogate.", fix="Send complete characters.") from None
     except (ValueError, RecursionError):
         raise _unreadable() from None
+    return found
 
 
 def _unreadable() -> BadInput:

@@ -123,6 +123,25 @@ async def test_other_events_are_ignored(hooked: Hooked) -> None:
     assert await hooked.requested() == await hooked.requested("pulls") == ()
 
 
+@pytest.mark.parametrize("first", ["check_run", "ping"])
+async def test_a_body_that_was_ignored_cannot_be_sent_again_as_another_event(hooked: Hooked, first: str) -> None:
+    await hooked.add(events=("push",))
+    for event in (first, "push"):  # GitHub does not sign the event
+        answer = await hooked.send(PUSH, github(PUSH, **{"X-GitHub-Event": event}))
+        assert (answer.status_code, answer.json()) == (202, {"state": "ignored"}), event
+    assert await hooked.requested() == ()
+    other = PUSH.replace(b"Fix it", b"Another")
+    assert (await hooked.send(other, github(other))).json() == {"state": "requested"}
+
+
+async def test_a_signed_body_with_half_a_character_is_refused_for_good(hooked: Hooked) -> None:
+    await hooked.add("hmac")
+    body = b'{"pull_request": {"title": "\\ud800"}}'
+    answer = await hooked.send(body, standard(body, hooked.now, "msg_half"))
+    assert (answer.status_code, "unpaired surrogate" in answer.json()["detail"]) == (422, True), answer.text
+    assert await hooked.requested() == ()
+
+
 async def test_a_forged_request_and_an_unknown_name_get_the_same_answer(hooked: Hooked) -> None:
     await hooked.add()
     refused = [

@@ -47,6 +47,7 @@ async def hook(request: Request, site: Site, who: Principal) -> Response:
     if sent.challenge:
         return JSONResponse({"challenge": sent.challenge})
     if trigger.scheme == "github" and (sent.event == "ping" or (trigger.events and sent.event not in trigger.events)):
+        await site.triggers.events.ignore(trigger, sent.key)
         return answer({"state": "ignored"}, 202)
     try:
         firing = await site.triggers.events.event(trigger, sent.key, sent.payload)
