@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,9 @@ def test_every_example_can_be_run(bare_cli: CommandLine, path: Path) -> None:
     inputs = ["--reader", "a child"] if path.name.startswith("explain") else []
     ran = bare_cli.call("run", path, *inputs, "--dry-run")
     assert (ran.code, ran.err) == (0, "")
+
+
+def test_every_extra_is_in_the_guide_to_installing() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    guide = (ROOT / "docs" / "install.md").read_text()
+    assert [name for name in extras if f"\n| `{name}` | " not in guide] == []

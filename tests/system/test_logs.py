@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import ast
 import io
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import cuebook
 from cuebook.system.logs import log_event, logging_to
 
 LOG = logging.getLogger("cuebook.test")
@@ -74,3 +77,26 @@ def test_every_part_of_a_record_is_masked(form: str) -> None:
     text = "\n".join(written(form, masked=masked))
     assert text.count("***") >= 3
     assert not {word for word in ("tea", "full", "two\\n", "ValueError: two") if word in text}
+
+
+OWN_EVENTS: tuple[str, ...] = (
+    "service/triggers",
+    "service/dispatch/temporal/activities.py",
+    "service/dispatch/temporal/schedules.py",
+)
+OWN_EVENTS += ("service/nodes.py", "service/node_connections.py", "wiring/triggers.py")
+OWN_EVENTS += ("surfaces/web/api/hooks.py",)
+
+
+@pytest.mark.parametrize("place", OWN_EVENTS)
+def test_no_words_of_an_error_are_logged(place: str) -> None:
+    """A message of an error can quote an input, an address or what another system said."""
+    root = Path(cuebook.__file__).parent / place
+    for path in root.rglob("*.py") if root.is_dir() else [root]:
+        tree = ast.parse(path.read_text())
+        errors = {one.name for one in ast.walk(tree) if isinstance(one, ast.ExceptHandler) and one.name}
+        for call in ast.walk(tree):
+            if not isinstance(call, ast.Call) or not ast.unparse(call.func).startswith(("log.", "log_event")):
+                continue
+            given = {ast.unparse(one) for one in [*call.args, *(one.value for one in call.keywords)]}
+            assert not given & {words for one in errors for words in (one, f"{one}.message", f"str({one})")}, path

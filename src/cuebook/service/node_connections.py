@@ -15,6 +15,7 @@ from cuebook.performers.nodes.hub import Connection, Hub, Link, Refusal
 from cuebook.performers.nodes.protocol import Hello
 from cuebook.performers.nodes.records import Presence
 from cuebook.service.nodes import Candidate, Nodes
+from cuebook.system.logs import log_event
 
 log = logging.getLogger("cuebook")
 
@@ -66,7 +67,7 @@ class NodeConnections:
         self._watching = self._watching or asyncio.ensure_future(self._watch())
         try:
             await self._saw(connection)
-            log.info("node '%s' connected from '%s'", connection.name, hello.host)
+            log_event(log, "node.connected", node=connection.name)
             await self.hub.welcome(connection, __version__)
             async for frame in frames:
                 await self.hub.hear(connection, protocol.from_node(frame))
@@ -76,7 +77,7 @@ class NodeConnections:
             pass
         finally:
             self.hub.leave(connection)
-            log.info("node '%s' is no longer connected", connection.name)
+            log_event(log, "node.disconnected", node=connection.name)
             if self.hub.by_key(connection.tenant, connection.key) is None:  # otherwise another connection took over
                 with suppress(StoreError):
                     await self.nodes.left(connection.tenant, connection.name, connection.key, self._server)

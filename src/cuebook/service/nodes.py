@@ -20,6 +20,7 @@ from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow
 from cuebook.performers.nodes.protocol import NAME, digest
 from cuebook.performers.nodes.records import PAIRING, PRESENCE, Paired, Pairing, Presence, names_of, paired_nodes
+from cuebook.system.logs import log_event
 
 log = logging.getLogger("cuebook")
 
@@ -149,7 +150,7 @@ class Nodes:
         await self._keep(who.tenant, new, pairing)
         await self._forget(who.tenant, name)
         await self._record("node.rename", name, who, {"new": new})
-        log.info("%s renamed node '%s' to '%s'", who.name, name, new)
+        log_event(log, "node.renamed", node=name, new=new, by=who.name)
         self.on_change()
         return await self.get(new, who.tenant)
 
@@ -159,7 +160,7 @@ class Nodes:
         await self._pairing(name, who.tenant)
         await self._forget(who.tenant, name)
         await self._record("node.revoke", name, who, {})
-        log.info("%s revoked node '%s'", who.name, name)
+        log_event(log, "node.revoked", node=name, by=who.name)
         self.on_change()
 
     async def get(self, name: str, tenant: str) -> Node:
@@ -209,7 +210,7 @@ class Nodes:
         self._check_token(candidate.name, pairing)
         bound = msgspec.structs.replace(pairing, key=key, paired=self._clock(), host=host[:200])
         await self._keep(candidate.tenant, candidate.name, bound)
-        log.info("node '%s' was paired with the machine '%s'", candidate.name, host)
+        log_event(log, "node.paired", node=candidate.name)
         return Candidate(candidate.tenant, candidate.name, key=key)
 
     async def by_key(self, tenant: str) -> dict[str, str]:
@@ -246,7 +247,7 @@ class Nodes:
         made = msgspec.structs.replace(pairing, token=digest(token), expires=self._clock() + TOKEN_LIVES)
         await self._keep(who.tenant, name, made)
         await self._record(what, name, who, {})
-        log.info("%s created a pairing token for node '%s'", who.name, name)
+        log_event(log, "node.token", node=name, by=who.name)
         self.on_change()
         return await self.get(name, who.tenant), token
 

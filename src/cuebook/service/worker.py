@@ -18,6 +18,7 @@ from cuebook.gate.roles import Principal
 from cuebook.kernel.errors import AtLimit, Busy, CuebookError, Elsewhere, NotFound, Refused, StoreError
 from cuebook.kernel.events import ENDED, UNDER_WAY, WAITING
 from cuebook.kernel.run import RunRow
+from cuebook.system.logs import log_event
 
 if TYPE_CHECKING:
     from cuebook.service.service import Service
@@ -471,14 +472,20 @@ class Worker:
         self._news.set()
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, Elsewhere):  # the caller receives this error
-            log.warning("run %s: %s", run, error)
+            self._log_postponed(run, error)
 
     def _put_off(self, run: str, error: BaseException) -> None:
         failures = self._failures[run] = self._failures.get(run, 0) + 1
         pause = min(_AFTER_FAILURE * 2 ** (failures - 1), _AFTER_MANY)
         self._not_before[run] = time.monotonic() + pause
         if not isinstance(error, Busy):
-            log.warning("run %s: %s", run, error, exc_info=None if isinstance(error, CuebookError) else error)
+            self._log_postponed(run, error)
+
+    def _log_postponed(self, run: str, error: BaseException) -> None:
+        if isinstance(error, CuebookError):
+            log_event(log, "run.postponed", logging.WARNING, run=run, code=error.code)
+        else:
+            log.warning("run %s could not be driven", run, exc_info=error)
 
     async def _forget(self, run: str) -> None:
         with suppress(StoreError, NotFound):

@@ -25,6 +25,7 @@ from cuebook.service.triggers.permissions import Permissions
 from cuebook.service.triggers.schedules import Schedules
 from cuebook.service.triggers.target import playbook_of
 from cuebook.service.triggers.watching import Completions, Watches
+from cuebook.system.logs import log_event
 from cuebook.wiring.preview import preview_setup
 from cuebook.wiring.run_request import RunRequest, start_run, typed_inputs
 from cuebook.wiring.wiring import Wiring
@@ -138,7 +139,7 @@ async def clock_watched(service: Service, schedules: Schedules) -> AsyncIterator
                     await schedules.refit()
                     seen = now
                 except CuebookError as error:  # a lock or a full disk may be temporary
-                    log.warning("schedules: %s", error)
+                    log_event(log, "triggers.failed", logging.WARNING, what="clock", code=error.code)
             else:
                 seen = now
             await asyncio.sleep(_LOOK)
@@ -169,4 +170,4 @@ async def _timers_restored(admin: TriggerAdministration) -> None:
     try:
         await admin.restore_timers()
     except CuebookError as error:
-        log.warning("schedules: %s", error)
+        log_event(log, "triggers.failed", logging.WARNING, what="timers", code=error.code)

@@ -9,6 +9,7 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
+from cuebook.kernel.errors import StoreError
 from cuebook.service.dispatch import sweep
 from cuebook.service.dispatch.temporal import activities
 from cuebook.service.dispatch.temporal.activities import Activities
@@ -66,3 +67,19 @@ async def test_an_activation_that_temporal_gave_up_is_not_an_error(team: Team, r
             await activation
     assert caught.value.category == ApplicationErrorCategory.BENIGN, "which the SDK does not log"
     assert not caught.value.non_retryable
+
+
+async def test_a_run_that_cannot_be_driven_now_is_logged_by_its_code_alone(
+    team: Team, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def lost(run: str) -> None:
+        raise StoreError("canary words of a server")
+
+    made = Activities(team.service, team.queue, Slots(1))
+    monkeypatch.setattr(team.service, "row", lost)
+    for activity in (made.cancel, made.activate):
+        with pytest.raises(ApplicationError):
+            await ActivityEnvironment().run(activity, Order("x", team.queue))
+    found = [one.fields for one in caplog.records if one.msg == "run.postponed"]  # type: ignore[attr-defined]
+    assert found == [{"run": "x", "code": StoreError.code}] * 2
+    assert "canary" not in caplog.text

@@ -92,6 +92,19 @@ async def test_a_file_that_was_there_before_does_not_fire(watched: Watched) -> N
     assert await watched.requested() == []
 
 
+async def test_a_folder_that_is_gone_is_logged_as_an_event(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    watch = await watched.files()
+    watched.inbox.rmdir()
+
+    async def logged() -> list[Any]:
+        return [one.fields for one in caplog.records if one.msg == "trigger.unwatched"]  # type: ignore[attr-defined]
+
+    task = asyncio.create_task(watch.run())
+    assert await eventually(logged) == [{"trigger": watch.trigger.trigger, "kind": "FileNotFoundError"}]
+    task.cancel()
+    assert str(watched.inbox) not in caplog.text
+
+
 async def test_a_file_starts_a_run_with_its_name(watched: Watched) -> None:
     watch = await watched.files()
     (watched.inbox / "big.csv").write_text("a")

@@ -24,6 +24,7 @@ from cuebook.service.triggers.firing import Read, Triggers
 from cuebook.service.triggers.permissions import LASTS, Asking, Permissions, askings, check_unchanged, digest_of_view
 from cuebook.service.triggers.schedules import Schedule, Schedules
 from cuebook.service.triggers.trigger import Firing, Target, Trigger
+from cuebook.system.logs import log_event
 
 T = TypeVar("T", bound=Trigger)
 
@@ -148,7 +149,7 @@ class TriggerAdministration:
             else:
                 await self._timers.pause(trigger.timer, paused=not trigger.is_active)
         except CuebookError as error:
-            log.warning("%s: %s", trigger.trigger, error)
+            log_event(log, "timer.failed", logging.WARNING, timer=trigger.timer, code=error.code)
 
     async def _check_inputs(self, trigger: Trigger, playbook: Playbook) -> None:
         """Raises `BadInput` for values that must not be stored with a trigger."""

@@ -20,6 +20,7 @@ from cuebook.kernel.run import RunRow
 from cuebook.service.service import Service
 from cuebook.service.triggers.events import AfterTrigger, Events, FileTrigger, file_key
 from cuebook.service.triggers.firing import Triggers
+from cuebook.system.logs import log_event
 
 log = logging.getLogger("cuebook.triggers")
 
@@ -99,6 +100,7 @@ class FileWatch:
         watched = awatch(self.trigger.folder, ignore_permission_denied=True, **timing)  # type: ignore[arg-type]
         is_first = True
         try:
+            await asyncio.to_thread(os.stat, self.trigger.folder)  # a folder that is gone would be watched in vain
             async for changes in watched:
                 again, self._again = self._again, set()
                 if is_first:  # only now: what is changed after this look is among the next changes
@@ -107,7 +109,8 @@ class FileWatch:
                     is_first = False
                 await self._look([*again, *(path for change, path in changes if change != Change.deleted)])
         except (OSError, RuntimeError) as error:  # the folder is gone, or the system can watch no more
-            log.warning("%s: %s", self.trigger.trigger, error)
+            kind = type(error).__name__
+            log_event(log, "trigger.unwatched", logging.WARNING, trigger=self.trigger.trigger, kind=kind)
             await asyncio.sleep(LOOK)
 
     def _files(self) -> Iterator[str]:
@@ -230,7 +233,7 @@ class Completions:
             try:
                 await self.look()
             except CuebookError as error:  # a lock or a full disk may be temporary
-                log.warning("triggers: %s", error)
+                log_event(log, "triggers.failed", logging.WARNING, what="completions", code=error.code)
             await asyncio.sleep(LOOK)
 
     async def look(self) -> None:

@@ -114,6 +114,17 @@ async def test_its_run_starts_and_belongs_to_whoever_added_it(hooked: Hooked) ->
     assert (await hooked.web.service.view(row.id)).inputs["title"] == "Fix it"
 
 
+async def test_a_secret_that_cannot_be_read_is_logged_without_words_about_it(
+    hooked: Hooked, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await hooked.add()
+    monkeypatch.delenv("SHARED")
+    assert (await hooked.send(PUSH, github(PUSH))).status_code != 202
+    (found,) = [one.fields for one in caplog.records if one.msg == "webhook.unreadable"]  # type: ignore[attr-defined]
+    assert (found["trigger"], sorted(found)) == ("webhook:hook", ["code", "trigger"])
+    assert "SHARED" not in caplog.text
+
+
 async def test_other_events_are_ignored(hooked: Hooked) -> None:
     await hooked.add(only={"ref": "refs/heads/other"})
     assert (await hooked.send(PUSH, github(PUSH))).json() == {"state": "ignored"}

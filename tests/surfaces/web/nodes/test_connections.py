@@ -68,6 +68,22 @@ async def test_a_token_pairs_one_machine_which_then_connects_with_its_key(app: S
     assert first.key not in str(await app.service.kept("local", "node"))
 
 
+async def test_what_happens_to_a_node_is_logged_without_words_of_its_machine(
+    app: ServedApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="cuebook")
+    _, token = await app.service.nodes.add("shop", Principal("ann"))
+    async with joined(node(app, token)):
+        await app.service.nodes.rename("shop", "barn", Principal("ann"))
+    await app.service.nodes.revoke("barn", Principal("ann"))
+    found = [(one.msg, one.fields) for one in caplog.records if str(one.msg).startswith("node.")]  # type: ignore[attr-defined]
+    assert ("node.token", {"node": "shop", "by": "ann"}) in found
+    assert ("node.renamed", {"node": "shop", "new": "barn", "by": "ann"}) in found
+    assert ("node.revoked", {"node": "barn", "by": "ann"}) in found
+    assert {"node.paired", "node.connected", "node.disconnected"} <= {name for name, _ in found}
+    assert "far" not in str(found)
+
+
 async def test_a_renamed_node_stays_connected_and_a_revoked_one_is_ended_at_once(app: ServedApp) -> None:
     _, token = await app.service.nodes.add("shop")
     one = await node(app, token).join()

@@ -37,6 +37,7 @@ from cuebook.service.dispatch.temporal.slots import Full, Slots
 from cuebook.service.dispatch.temporal.workflow import ACTIVATE, CANCEL, Order, Rest
 from cuebook.service.service import PYTHON, Service
 from cuebook.service.worker import Released
+from cuebook.system.logs import log_event
 
 log = logging.getLogger("cuebook")
 
@@ -88,10 +89,10 @@ class Activities:
         except NotFound:
             return
         except StoreError as error:
-            log.warning("run %s: %s", order.run, error)
+            log_event(log, "run.postponed", logging.WARNING, run=order.run, code=error.code)
             _retry("The store is not available.")
         except CuebookError as error:  # it has ended in the meantime
-            log.warning("run %s: %s", order.run, error)
+            log_event(log, "run.postponed", logging.WARNING, run=order.run, code=error.code)
 
     @activity.defn(name=ACTIVATE)
     async def activate(self, order: Order) -> Rest:
@@ -108,7 +109,7 @@ class Activities:
             except (Elsewhere, TooNew):
                 _retry("The run needs another worker.")
             except StoreError as error:
-                log.warning("run %s: %s", order.run, error)
+                log_event(log, "run.postponed", logging.WARNING, run=order.run, code=error.code)
                 _retry("The store is not available.")
             except NotFound:
                 if activity.info().attempt < _UNKNOWN:
@@ -117,7 +118,7 @@ class Activities:
             except Refused as refused:
                 if self._draining:
                     _retry(_STOPPED, _SOON)
-                log.warning("run %s: %s", order.run, refused)
+                log_event(log, "run.postponed", logging.WARNING, run=order.run, code=refused.code)
                 _retry("The run cannot be driven now.")
             except ApplicationError:
                 raise
@@ -172,7 +173,7 @@ class Activities:
                     await self._service.wake(run)
                     break
         except CuebookError as error:  # its own delay brings it back
-            log.warning("run %s: %s", row.id, error)
+            log_event(log, "run.postponed", logging.WARNING, run=row.id, code=error.code)
         if not waiting:
             self._waiting.pop(row.tenant, None)
 

@@ -26,6 +26,7 @@ from cuebook.service.dispatch.temporal.dispatcher import TemporalDispatcher
 from cuebook.service.dispatch.temporal.firing import FIRE, NAME, Due
 from cuebook.service.triggers.schedules import ON_TIME
 from cuebook.service.triggers.schedules import Schedule as Planned
+from cuebook.system.logs import log_event
 
 log = logging.getLogger("cuebook")
 
@@ -113,4 +114,4 @@ class FireActivity:
         try:  # its schedule was removed while Temporal could not be reached
             await self._timers.remove(due.timer)
         except Unreachable as error:
-            log.warning("%s: %s", due.timer, error)
+            log_event(log, "timer.failed", logging.WARNING, timer=due.timer, code=error.code)

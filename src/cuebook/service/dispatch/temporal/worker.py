@@ -98,7 +98,7 @@ class TemporalWorker:
         """Returns when a part of the worker has stopped without being asked, for example because its namespace was removed."""
         done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
         for one in done:
-            log.error("The worker has lost its connection to Temporal.", exc_info=one.exception())
+            log.error("The worker has lost its connection to Temporal (%s).", type(one.exception()).__name__)
 
     async def drain(self, seconds: float | None = None) -> None:
         """Takes no more runs, and hands over those that are driven here: an effect in progress may finish, and the next one

@@ -19,6 +19,7 @@ from cuebook.service.triggers.webhooks import LARGEST, Delivery, Forged, deliver
 from cuebook.surfaces.web.api.objects import answer
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.site import Site
+from cuebook.system.logs import log_event
 
 log = logging.getLogger("cuebook.triggers")
 
@@ -77,5 +78,5 @@ async def _secret(site: Site, trigger: Webhook) -> str:
     except StoreError:
         raise
     except CuebookError as error:
-        log.warning("%s: its secret cannot be read. %s", trigger.trigger, error)
+        log_event(log, "webhook.unreadable", logging.WARNING, trigger=trigger.trigger, code=error.code)
         return _NOBODY
