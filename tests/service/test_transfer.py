@@ -162,3 +162,22 @@ async def test_decisions_of_operators_are_copied_unless_the_target_has_its_own(
     await target.keep("local", "user", "bob", {"roles": ["admin"]})
     assert await copy_decisions(store, target) == 1
     assert await target.kept("local", "user") == {"ann": {"roles": ["admin"]}, "bob": {"roles": ["admin"]}}
+
+
+async def test_a_removed_user_stays_removed_in_a_copy(store: Store, target: SqliteStore) -> None:
+    both = {"ann": {"roles": ["admin"]}, "zed": {"roles": ["viewer"]}}
+    for name, body in both.items():
+        await store.keep("local", "user", name, body)
+        await store.keep("local", "notify_preferences", name, {})
+        await store.keep("local", "slack_link", f"T1.{name}", {"person": name})
+        await store.keep("local", "standing", f"schedule:{name}", {"by": name})
+    await store.keep("local", "former_user", "eve", {"at": 1.0})
+    await store.keep("local", "former_user", "yan", {"at": 1.0})
+    await target.keep("local", "former_user", "zed", {"at": 2.0})
+    await target.keep("local", "user", "yan", {"roles": ["viewer"]})
+    await copy_decisions(store, target)
+    assert list(await target.kept("local", "user")) == ["ann", "yan"]
+    assert list(await target.kept("local", "former_user")) == ["eve", "zed"]
+    assert list(await target.kept("local", "notify_preferences")) == ["ann"]
+    assert list(await target.kept("local", "slack_link")) == ["T1.ann"]
+    assert list(await target.kept("local", "standing")) == ["schedule:ann"]

@@ -20,10 +20,12 @@ from cuebook.service.start import programs_of
 
 KEPT = (
     *("user", "secret", "override", "trust", "state", "budget", "budget_mark", "budget_release"),
-    *("notify_preferences", "slack_link", "standing"),
+    *("notify_preferences", "slack_link", "standing", "former_user"),
 )
 """The kinds of decisions that apply to all runs of a store, and the values that runs keep for later ones."""
 
+_PERSONAL = ("user", "notify_preferences", "slack_link", "standing")
+"""Those that end when the person is removed, and do not come back with a copy."""
 
 EARLIER = (
     "an earlier state of it is there, and a copy never changes a run, because another process may be driving it;"
@@ -76,14 +78,18 @@ async def copy_runs(
 async def copy_decisions(source: Store, target: Store) -> int:
     """Copies users, secrets, overrides, trust, budgets, schedules and triggers that the target does not have; returns how
     many. What runs used is
-    copied too, and so is the audit of administrative acts, unless the target has another one.
+    copied too, and so is the audit of administrative acts, unless the target has another one. A user whom the target has removed
+    stays removed.
     """
     copied = 0
     for kind in KEPT:
         for tenant in await source.tenants(kind):
-            present = await target.kept(tenant, kind)
+            present, gone = await target.kept(tenant, kind), await target.kept(tenant, "former_user")
+            users = await target.kept(tenant, "user") if kind == "former_user" else {}
             for name, body in (await source.kept(tenant, kind)).items():
-                if name not in present:
+                whose = {"slack_link": body.get("person"), "standing": body.get("by")}.get(kind, name)
+                was_removed = kind in _PERSONAL and whose in gone
+                if name not in present and name not in users and not was_removed:
                     await target.keep(tenant, kind, name, body)
                     copied += 1
     copied += await copy_sensitive(source, target) + await _copy_triggers(source, target)
