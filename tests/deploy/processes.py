@@ -113,6 +113,7 @@ class Composition:
             port = postgres.free_port()
             served = str(urlsplit(url).port)
             words = [self._here(re.sub(rf"(^|:){served}$", rf"\g<1>{port}", word)) for word in service["command"]]
+            words = [word.replace(":9464", f":{postgres.free_port()}") for word in words]
             process = subprocess.Popen(
                 [*around, sys.executable, "-m", "cuebook", *words],
                 cwd=self._cli.work,

@@ -97,6 +97,16 @@ def test_health_checks_ask_the_port_that_is_served() -> None:
     )
 
 
+@pytest.mark.parametrize("name", OURS)
+def test_logs_are_objects_and_metrics_are_not_published(name: str) -> None:
+    one = service(name)
+    chosen = check_command(one["command"])
+    assert chosen["log_format"] == "json"
+    port = chosen["metrics"].removeprefix("0.0.0.0:")
+    assert port.isdigit()
+    assert not [published for published in one.get("ports", []) if published.endswith(f":{port}")]
+
+
 def test_services_wait_for_what_they_need() -> None:
     services = compose(VALUES)["services"]
     for name, one in services.items():

@@ -61,7 +61,9 @@ def test_commands_and_settings_exist(name: str) -> None:
     environ = environment_of(container)
     words = [re.sub(r"\$\((\w+)\)", lambda found: environ[found[1]], word) for word in container["args"]]
     chosen = check_command(words)
-    (port,) = container["ports"]
+    port, metrics = container["ports"]
+    assert f"0.0.0.0:{metrics['containerPort']}" == chosen["metrics"]
+    assert chosen["log_format"] == "json"
     assert port["containerPort"] == (chosen["port"] if "port" in chosen else int(chosen["health"].rpartition(":")[2]))
     assert (chosen.get("host") or chosen["health"]).startswith("0.0.0.0")
     check_environment(environ)
@@ -89,7 +91,7 @@ def test_the_certificate_of_the_database_is_verified(name: str) -> None:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_probes_ask_for_health_and_readiness(name: str) -> None:
     container = container_of(WORKLOADS[name])
-    (port,) = container["ports"]
+    port = container["ports"][0]
     wanted = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
     for probe, path in wanted.items():
         assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
@@ -138,3 +140,14 @@ def test_the_service_reaches_the_web_pods() -> None:
     workload = WORKLOADS["web.yaml: Deployment"]
     assert service["spec"]["selector"].items() <= workload["spec"]["template"]["metadata"]["labels"].items()
     assert service["spec"]["ports"][0]["targetPort"] == container_of(workload)["ports"][0]["name"]
+
+
+def test_only_prometheus_reaches_the_metrics() -> None:
+    policy = MANIFESTS["metrics.yaml: NetworkPolicy"]["spec"]
+    ports = {port["name"] for one in WORKLOADS.values() for port in container_of(one)["ports"]}
+    anyone, prometheus = policy["ingress"]
+    assert {port["port"] for port in anyone["ports"]} == ports - {"metrics"}
+    assert [port["port"] for port in prometheus["ports"]] == ["metrics"]
+    assert prometheus["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    for one in WORKLOADS.values():
+        assert policy["podSelector"]["matchLabels"].items() <= one["spec"]["template"]["metadata"]["labels"].items()
