@@ -180,6 +180,7 @@ async def test_an_event_whose_run_could_not_start_is_tried_again_when_it_comes_a
 
 async def test_no_file_fires_again_after_many_others(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cuebook.service.triggers.events.SEEN", 3)
+    monkeypatch.setattr("cuebook.service.triggers.trigger.KEPT", 3)
     watch = await watched.files(overlap="parallel")
     for number in range(10):
         (watched.inbox / f"{number}.csv").write_text("a")

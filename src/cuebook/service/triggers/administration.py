@@ -259,12 +259,17 @@ class TriggerAdministration:
         return await (self.schedules if job.kind == Schedule.KIND else self.events).handle(job)
 
     async def run_here(self, kind: type[T], name: str, who: Principal, key: str) -> Firing:
-        """Fires now, in this process, or waits until another one has done so."""
+        """Fires now, in this process, or waits until another one has done so, unless other firings come first."""
         await self.run(kind, name, who, key)
         while True:
             firing = await self.triggers.try_firing(kind, name, who.tenant, key, self.handle, HELD)
             if firing is not None:
                 return firing
+            trigger = await self.triggers.known(kind, name, who.tenant)
+            firing, older = trigger.firing(key), trigger.is_serial and await self.triggers.unfinished(trigger)
+            if firing is not None and firing.state == "requested" and older:
+                words = f"It starts when run {older} and those that wait have ended."
+                return msgspec.structs.replace(firing, state="queued", reason=words)
             await asyncio.sleep(_LOOK)
 
 

@@ -123,3 +123,12 @@ def test_what_depends_on_the_event_cannot_be_allowed_in_advance(greet: CommandLi
     assert added.object["standing"] is None
     added = greet.call("trigger", "add", "keep.yml", "--name", "same", "--files", "inbox", "--allow", "--json")
     assert [one["allowed"] for one in added.object["asks"]] == [True, True, True]
+
+
+def test_firing_by_hand_does_not_wait_for_the_end_of_earlier_runs(greet: CommandLine) -> None:
+    greet.call("trigger", "add", "plain.yml", "--files", "inbox", "--overlap", "queue")
+    first = greet.call("trigger", "run", "plain", "--json").object  # no process drives its run
+    assert first["state"] == "started"
+    second = greet.call("trigger", "run", "plain", "--json").object
+    assert (second["state"], f"when run {first['run']}" in second["reason"]) == ("queued", True)
+    assert greet.call("trigger", "show", "plain", "--json").object["waiting"] == 1
