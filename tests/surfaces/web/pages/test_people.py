@@ -40,6 +40,19 @@ async def test_an_admin_manages_users_and_each_change_is_recorded(web: ServedApp
     assert "no users" in (await web.client.get("/settings/users", headers=HTML)).text
 
 
+async def test_an_earlier_user_is_added_again_only_on_purpose(web: ServedApp) -> None:
+    await web.serve()
+    asked = {"name": "ann", "roles": ["viewer"]}
+    assert (await web.client.post("/api/users", json=asked)).status_code == 201
+    assert (await web.client.request("DELETE", "/api/users/ann", json={})).status_code == 204
+    refused = await web.client.post("/api/users", json=asked)
+    assert (refused.status_code, refused.json()["code"]) == (422, "bad_input")
+    assert "An earlier user named 'ann' was removed" in refused.json()["detail"]
+    assert 'name="same_person"' in (await web.client.get("/settings/users", headers=HTML)).text
+    assert (await web.client.post("/api/users", json={**asked, "same_person": False})).status_code == 422
+    assert (await web.client.post("/api/users", json={**asked, "same_person": True})).status_code == 201
+
+
 async def test_signing_in_with_a_link_and_with_a_token_is_recorded(web: ServedApp) -> None:
     await web.serve()
     _, token = await web.service.add_user("ann", ["viewer"])
