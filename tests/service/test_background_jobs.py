@@ -120,7 +120,8 @@ async def test_jobs_end_when_their_process_is_killed(tmp_path: Path, server: Mod
     await asyncio.to_thread(server.holding.wait, 60)
 
     async def holds() -> bool:
-        return lock.exists() and is_held(lock)
+        outputs = [path.read_bytes() for path in cli.home.rglob("bash_*.out")]
+        return any(b"begun" in one for one in outputs) and is_held(lock)
 
     await eventually(holds, 60)
     process.send_signal(signal.SIGKILL)

@@ -9,6 +9,7 @@ from cuebook.kernel.events import TextReset
 from cuebook.kernel.ports import Store
 from cuebook.testing import ModelError, Says, Tokens
 from tests.dialects.markdown.harness import MarkdownHarness
+from tests.support.programs import eventually
 
 BOOK = '# S\n\n## STEP 1: A\n\nA\n\n## STEP 2: B\n\n```if x == "y"```\n\nB\n\n```endif```\n\n## STEP 3: C\n\nC\n'
 
@@ -18,6 +19,11 @@ async def streamed(store: Store, *script: Any) -> tuple[str, list[dict[str, Any]
     seen: list[dict[str, Any]] = []
     harness.service.observe(lambda event: seen.extend(map(dict, published(event))))
     row = await harness.run(BOOK)
+
+    async def is_told() -> bool:
+        return any(one["step"] == "3" and one["type"] in ("done", "error") for one in seen)
+
+    await eventually(is_told)  # observers hear of the end after the driver
     return row.id, seen
 
 
