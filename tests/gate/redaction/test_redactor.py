@@ -562,3 +562,15 @@ def test_logs_are_guarded_for_as_long_as_the_redactor_lives(caplog: pytest.LogCa
     redactors.clear()
     log.warning("%s another-secret", TOKEN)
     assert caplog.messages == [f"{MASK} {MASK}", f"{TOKEN} {MASK}", f"{TOKEN} another-secret"]
+
+
+def test_in_any_case_a_long_value_has_few_forms_and_is_masked_whole() -> None:
+    value = "\n".join(f"Line {number} of a long Medical history" for number in range(400))
+    redactor = SecretRedactor("sensitive", any_case=True)
+    redactor.add("note", value)
+    for text in (value, value.upper(), value[::-1].lower(), value.splitlines()[7], b64(value)):
+        assert "[sensitive note]" in redactor.text(f"x {text} y"), text[:20]
+        assert "medical" not in redactor.text(f"x {text} y").lower()
+    short = SecretRedactor("sensitive", any_case=True)
+    short.add("note", value[:1000])
+    assert short.text(value[:1000].splitlines()[7].upper()) == "[sensitive note]"

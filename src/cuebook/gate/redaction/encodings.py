@@ -225,6 +225,10 @@ SHORTEST_LINE = 16
 """Lines of a secret that are at least this long are also masked on their own."""
 
 
+LONGEST_ANY_CASE = 4_000
+"""The lines of longer values, and the base64 and hex of them, are masked as they are written only: many forms take time."""
+
+
 class Form:
     """A sequence of characters, each in one of several spellings, that represents a secret."""
 
@@ -249,7 +253,8 @@ def all_forms_of(name: str, value: str) -> Iterator[Form]:
     """As `forms_of`; also in any case and backwards, as a model may repeat what is a name or an address."""
     yield Form(name, [any_case(char) for char in value])
     yield Form(name, [any_case(char) for char in reversed(value)])
-    for text in dict.fromkeys((value, value.lower(), value.upper(), value[::-1])):
+    others = (value.lower(), value.upper(), value[::-1]) if len(value) <= LONGEST_ANY_CASE else ()
+    for text in dict.fromkeys((value, *others)):
         yield from forms_of(name, text)
 
 
