@@ -79,7 +79,7 @@ def removal(row: RunRow) -> Removal:
         ({"among": ["run004", "run003"], "owner": "ann"}, {3}),
         ({"among": []}, set()),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 async def test_runs_are_found_by_everything_that_a_list_shows(
     store: Store, which: RunFilter, numbers: set[int]
