@@ -51,6 +51,8 @@ def test_the_settings_are_ones(tmp_path: Path) -> None:
 def test_a_run_is_sent_to_a_collector_as_it_is_printed(cli: CommandLine) -> None:
     (line,) = [line for block in GUIDE for line in block.text.splitlines() if line.startswith("CUEBOOK_OTEL_ENDPOINT=")]
     variable, _, *words = shlex.split(line)
+    cli.tea.unlink()  # the guide makes its own
+    assert cli.call(*next(words for words in COMMANDS if words[0] == "new")).code == 0
     with otlp_receiver() as receiver:
         name, _, url = variable.partition("=")
         assert url == "http://127.0.0.1:4318"

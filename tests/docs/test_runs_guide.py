@@ -11,6 +11,7 @@ GUIDE = blocks(DOCS / "guides" / "runs.md")
 
 
 def test_every_command_works_as_it_is_printed(cli: CommandLine) -> None:
+    cli.tea.unlink()  # the guide makes its own
     run = cursor = ""
     said: list[str] = []
     listed: dict[str, set[str]] = {}
