@@ -65,6 +65,8 @@ class TriggerView(msgspec.Struct, frozen=True):
     standing: Standing | None = None
     standing_problem: str = ""
     """Why its permission no longer holds."""
+    suspends: bool = False
+    """Whether that suspends it when it fires."""
     digest: str = ""
     """Identifies what a permission would be given for: the trigger, its playbook, the policy, and everything in `asks`."""
 
@@ -212,10 +214,11 @@ class TriggerAdministration:
             return TriggerView(trigger, problem=str(error), standing=standing)
         problem = explained.refused
         stale = "" if standing is None else standing.problem(playbook.digest, explained.policy, self.triggers.now())
+        suspends = standing is not None and bool(stale) and self.permissions.suspends(trigger, standing)
         if standing is not None and not stale and explained.others_approve and standing.by == trigger.owner:
             stale = f"The policy wants another person than {trigger.owner} to approve."
         digest = digest_of_view(trigger, playbook.digest, explained.policy, asks)
-        return TriggerView(trigger, tuple(asks), explained, problem, standing, stale, digest)
+        return TriggerView(trigger, tuple(asks), explained, problem, standing, stale, suspends, digest)
 
     async def allow(self, trigger: T, who: Principal, seconds: float = LASTS, *, seen: str) -> TriggerView:
         """Gives a trigger a standing permission for exactly what its runs would ask today. `seen` is the digest of the view

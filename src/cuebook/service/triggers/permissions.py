@@ -162,11 +162,15 @@ class Permissions:
         kind, name = trigger.KIND.capitalize(), trigger.name
         words = f"What it was allowed in advance no longer holds. {problem}"
         fix = f"`cuebook {trigger.COMMAND} allow {name}` shows what its runs ask now, and allows it"
-        if trigger.KIND == SCHEDULE and self._triggers.now() < standing.expires:
+        if self.suspends(trigger, standing):
             return f"{words} {fix}; `cuebook {trigger.COMMAND} disallow {name}` lets them wait for approval."
         key = f"standing.{playbook.digest[:16]}.{policy[:16]}"
         await self._triggers.notify(trigger, key, f"{kind} '{name}': {words} Its runs wait for approval. {fix}.")
         return ""
+
+    def suspends(self, trigger: Trigger, standing: Standing) -> bool:
+        """Whether a permission that no longer holds suspends the trigger when it fires."""
+        return trigger.KIND == SCHEDULE and self._triggers.now() < standing.expires
 
     async def _change(
         self, what: str, trigger: Trigger, who: Principal, after: dict[str, Any] | None, details: Mapping[str, Any]

@@ -209,6 +209,8 @@ def managing(word: str, kinds: Kinds) -> list[click.Command]:
                 trigger = await find(admin, kinds, given["name"], who)
                 made = await getattr(admin, verb)(type(trigger), trigger.name, who)
                 say(said.format(name=made.name))
+                if verb == "resume":
+                    _warn(await admin.view(made))
                 return 0
 
             return session.with_service(given, act, looking=True)
@@ -260,8 +262,10 @@ def managing(word: str, kinds: Kinds) -> list[click.Command]:
             admin = administration(given, service)
             trigger = await find(admin, kinds, given["name"], who)
             view = await admin.view(trigger)
+            if view.explained is not None:
+                admin.permissions.check_giver(trigger, view.explained, who)
             seen = given["digest"] or view.digest
-            if seen == view.digest and any(one.allowed for one in view.waits_for):
+            if not given["digest"] and any(one.allowed for one in view.asks):
                 _confirm(given, view)
             return _report(given, service, await admin.allow(trigger, who, seconds, seen=seen))
 
@@ -269,7 +273,7 @@ def managing(word: str, kinds: Kinds) -> list[click.Command]:
 
     allow.help = (
         f"Allow in advance exactly what the runs of a {word} would ask today.\n\nOn a terminal, it shows the actions and asks; with"
-        " --digest it applies to what you saw, or to nothing. The permission lists single actions. It ends"
+        " --digest, which it needs elsewhere, it applies to what you saw, or to nothing. The permission lists single actions. It ends"
         " when it expires, and does not apply while the playbook or the policy differs from today's: then runs wait for"
         " approval, and a notice says why. It needs the role approver."
     )
@@ -300,9 +304,29 @@ def managing(word: str, kinds: Kinds) -> list[click.Command]:
     return made
 
 
+def _warn(view: TriggerView) -> None:
+    """Says why a trigger that was resumed will not do what it did before."""
+    trigger = view.trigger
+    how = f"`cuebook {trigger.COMMAND} {{}} {trigger.name}`".format
+    if view.problem:
+        complain(f"cuebook: its runs would not start. {view.problem}")
+    if view.standing is not None and view.standing_problem:
+        again = " Its next firing is skipped, and suspends it again." if view.suspends else ""
+        complain(f"cuebook: what it was allowed in advance no longer holds. {view.standing_problem}{again}")
+        complain(
+            f"  {how('allow')} shows what its runs ask now, and allows it; {how('disallow')} lets them wait for approval."
+        )
+
+
 def _confirm(given: Given, view: TriggerView) -> None:
     """Shows what would be allowed, and asks the person at the terminal."""
-    if given["digest"] or not someone_is_there(given):
+    if not someone_is_there(given):
+        name = f"{view.trigger.COMMAND} {{}} {view.trigger.name}".format
+        raise BadInput(
+            f"Nothing was allowed: without a terminal, only what you name by its digest is, and it is {view.digest} now.",
+            fix=f"Look at it with `cuebook {name('show')}`, then run `cuebook {name('allow')} --digest {view.digest}`.",
+        )
+    if not any(one.allowed for one in view.waits_for):
         return
     for one in view.asks:
         for each in one.allowed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, Ran
 from tests.support.pseudo_terminal import TerminalSession
 
 DEPLOY = """\
@@ -22,6 +22,12 @@ steps:
     command: cli touch made
     approval: required
 """
+
+
+def allow(cli: CommandLine, *more: str) -> Ran:
+    """Allows what `show` lists, without a terminal."""
+    digest = cli.call("schedule", "show", "deploy", "--json").object["digest"]
+    return cli.call("schedule", "allow", "deploy", "--digest", digest, *more)
 
 
 @pytest.fixture
@@ -69,8 +75,12 @@ def test_its_permission_covers_exactly_what_it_would_ask_until_the_playbook_chan
 
     assert shown["state"] == "suspended"
 
-    assert deploy.call("schedule", "allow", "deploy").code == 0
-    assert deploy.call("schedule", "resume", "deploy").code == 0
+    resumed = deploy.call("schedule", "resume", "deploy")
+    assert (resumed.code, resumed.out) == (0, "deploy is active.\n")
+    assert "no longer holds. The playbook has changed since. Its next firing is skipped, and suspends" in resumed.err
+    assert "`cuebook schedule allow deploy` shows what its runs ask now" in resumed.err
+    assert allow(deploy).code == 0
+    assert deploy.call("schedule", "resume", "deploy").err == ""
     ran = deploy.call("schedule", "run", "deploy")
     assert deploy.call("resume", ran.out.strip(), "--no-ask").code == 0
     assert deploy.call("schedule", "disallow", "deploy").code == 0
@@ -89,6 +99,16 @@ def test_a_permission_with_a_digest_is_for_what_was_shown_or_for_nothing(deploy:
     assert deploy.call("schedule", "show", "deploy", "--json").object["standing"] is None
     (deploy.work / "deploy.yml").write_text(DEPLOY)
     assert deploy.call("schedule", "allow", "deploy", "--digest", digest).code == 0
+
+
+def test_without_a_terminal_nothing_is_allowed_that_is_not_named(deploy: CommandLine) -> None:
+    deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily")
+    shown = deploy.call("schedule", "show", "deploy", "--json").object
+    for more in ([], ["--json"]):
+        refused = deploy.call("schedule", "allow", "deploy", *more)
+        assert (refused.code, "Nothing was allowed" in refused.err) == (2, True), refused.err
+        assert f"`cuebook schedule allow deploy --digest {shown['digest']}`" in refused.err
+    assert deploy.call("schedule", "show", "deploy", "--json").object["standing"] is None
 
 
 def test_at_a_terminal_what_would_be_allowed_is_shown_and_asked(deploy: CommandLine) -> None:
@@ -111,11 +131,11 @@ def test_nobody_allows_their_own_runs_if_the_policy_wants_another_person(deploy:
     assert (refused.code, "the policy wants another person" in refused.err) == (5, True), refused.err
     assert deploy.call("schedule", "list", "--json").object == []
     assert deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily", "--as", "ann").code == 0
-    refused = deploy.call("schedule", "allow", "deploy", "--as", "ann")
+    refused = allow(deploy, "--as", "ann")
     assert (refused.code, "the policy wants another person" in refused.err) == (5, True), refused.err
     shown = deploy.call("schedule", "show", "deploy", "--json").object
     assert (shown["standing"], shown["asks"][0]["allowed"]) == (None, False)
-    assert deploy.call("schedule", "allow", "deploy", "--as", "bob").code == 0
+    assert allow(deploy, "--as", "bob").code == 0
     ran = deploy.call("schedule", "run", "deploy", "--as", "ann")
     assert deploy.call("resume", ran.out.strip(), "--no-ask").code == 0
     assert (deploy.work / "made").exists()
