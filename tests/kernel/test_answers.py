@@ -65,6 +65,13 @@ def test_an_unattended_run_uses_the_default_or_the_simplest_answer(question: Ask
     assert advance_answer(question, ("1",), Settings()) is None
 
 
+def test_an_unattended_run_says_which_answers_were_given_in_advance() -> None:
+    settings = Settings(answers={"1": "a"}, unattended=True)
+    asked = AskHuman("?", default="d")
+    assert advance_answer(asked, ("1",), settings) == Answer("a", "beforehand", "1", "?")
+    assert advance_answer(asked, ("2",), settings) == Answer("d", "unattended", "", "?")
+
+
 def test_an_answer_given_in_advance_is_found_by_the_nearest_label() -> None:
     settings = Settings(answers={"2": "outer", "2a": "inner", "own": "own"})
     assert advance_answer(AskHuman("?"), ("own", "2a", "2", ""), settings) == Answer("own", "beforehand", "own", "?")
@@ -139,8 +146,8 @@ async def test_an_unattended_run_asks_no_one_and_never_waits(store: Store, tmp_p
     assert not [event for event in events if isinstance(event, WaitOpened)]
     assert [event.code for event in events if isinstance(event, Warned)] == ["breakpoint_passed"]
     assert {e.outcome.by for e in events if isinstance(e, Performed) and isinstance(e.outcome, Answer)} == {
-        "unattended"
-    }
+        "beforehand", "unattended",
+    }  # fmt: skip
     assert (await engine.replay(run)).complete
     await engine.close()
 
@@ -148,7 +155,7 @@ async def test_an_unattended_run_asks_no_one_and_never_waits(store: Store, tmp_p
 async def test_a_run_resumed_as_unattended_is_unattended_from_there_on(store: Store, tmp_path: Path) -> None:
     PROGRAMS["asking"] = asking
     engine = engine_on(store, tmp_path)
-    run = await begin(engine, "asking", settings=Settings(answers={"2": "no", "own": "mine"}, breakpoints=("1",)))
+    run = await begin(engine, "asking", settings=Settings(answers={"2a": "no"}, breakpoints=("1",)))
     assert (await engine.drive(run)).status == "awaiting_input"
     (wait,) = await store.waits(run=run)
     await store.complete_wait(wait.id, {"value": "by hand"}, "me", engine.clock())
@@ -159,6 +166,6 @@ async def test_a_run_resumed_as_unattended_is_unattended_from_there_on(store: St
     assert row.status == "completed"
     events = [entry.event async for entry in engine.entries(run)]
     assert [e.outcome.by for e in events if isinstance(e, Performed) and isinstance(e.outcome, Answer)] == [
-        "me", "unattended", "unattended",
+        "me", "beforehand", "unattended",
     ]  # fmt: skip
     await engine.close()

@@ -54,23 +54,22 @@ def advance_answer(
 
     `given` counts the answers already given for each label. Returns None if someone must be asked.
     """
-    by = UNATTENDED if settings.unattended else IN_ADVANCE
     for label in labels:
         value = settings.answers.get(label) if label else None
         if isinstance(value, tuple):
             value = next(iter(value[(given or {}).get(label, 0) :]), None)
         if value is not None:
-            return _checked(effect, value, by, f"The answer given in advance for step {label}", label, fill_in)
+            return _checked(effect, value, IN_ADVANCE, f"The answer given in advance for step {label}", label, fill_in)
     if not settings.unattended:
         return None
     if effect.default is not None:
         what = f"The default answer to the question '{effect.question[:200]}'"
-        return _checked(effect, effect.default, by, what, fill_in=fill_in)
+        return _checked(effect, effect.default, UNATTENDED, what, fill_in=fill_in)
     if effect.type == "form":
         message = f"The run is unattended, and this has no default: {effect.question[:200]}"
         return Failed("bad_answer", message, fix="Give the answer in advance, or a default.")
     first = effect.options[0] if effect.type == "select" and effect.options else ""
-    return Answer("yes" if effect.type == "confirm" else first, by, question=effect.question)
+    return Answer("yes" if effect.type == "confirm" else first, UNATTENDED, question=effect.question)
 
 
 def is_automatic(answer: Answer) -> bool:

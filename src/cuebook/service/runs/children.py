@@ -82,9 +82,14 @@ def check_not_child(row: RunRow, what: str) -> None:
         )
 
 
+def is_purged(row: RunRow) -> bool:
+    """Whether the contents of a run are gone."""
+    return row.reason == PURGED_RUN
+
+
 def check_not_purged(row: RunRow, what: str) -> None:
     """Refuses to continue a run whose contents are gone."""
-    if row.reason == PURGED_RUN:
+    if is_purged(row):
         raise Refused(
             f"The contents of run {row.id} were purged, so it cannot be {what}.", fix="Start a new run instead."
         )

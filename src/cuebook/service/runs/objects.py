@@ -67,6 +67,7 @@ def run_object(view: RunView, *, interrupted: bool = False, waits_for: str = "")
         "output": str(output) if output is not None else None,
         "artifact": None if view.artifact is None else _artifact_object(view.artifact),
         "values": view.values,
+        "inputs": view.inputs,
         "partial": view.partial,
         "incomplete": sorted(view.incomplete),
         "answers": {label: [answered_object(one) for one in given] for label, given in view.answers.items()},

@@ -84,7 +84,7 @@ class Answers:
             case WaitClosed(kind="question", how="answered"):
                 return Answered(self._asked.pop(event.wait, ""), str(event.answer.get("value", "")), event.by)
             case Performed(outcome=Answer(question=question) as given) if question:
-                return Answered(question, given.value, given.by)
+                return Answered(question, given.value, IN_ADVANCE if given.given_for else given.by)
         return None
 
 

@@ -128,6 +128,32 @@ def test_a_run_is_shown_with_its_outputs(cli: CommandLine, run: str) -> None:
     assert cli.call("show", run, "--json").object["status"] == "completed"
 
 
+def test_a_run_is_shown_with_its_inputs_and_who_started_it(cli: CommandLine, run: str) -> None:
+    shown, json = cli.call("show", run).out, cli.call("show", run, "--json").object
+    assert "\n\ninputs:\n  kind = green\n\nstep 1" in shown
+    assert (json["inputs"], json["owner"]) == ({"kind": "green"}, "local")
+    assert re.search(r"tea.md, started \S+ \S+\n", shown)
+
+    async def change(store: SqliteStore) -> None:
+        for name, trigger in (("other", ""), ("another", "schedule:nightly")):
+            row = new_row("nightly.md", name)
+            row.owner, row.trigger = "ann", trigger
+            await create(store, name, row)
+
+    on(cli, change)
+    run = str(cli.call("run", "tea.md", "--kind", f"black{' and more' * 20}", "--json").object["run"])
+    assert re.search(r"  kind = black and more[ a-z]{40,46}…\n", cli.call("show", run).out)
+    assert " by ann\n" in cli.call("show", "other").out
+    assert " by schedule:nightly for ann\n" in cli.call("show", "another").out
+
+
+def test_a_run_whose_contents_were_purged_says_so(cli: CommandLine, run: str) -> None:
+    assert cli.call("delete", run, "--contents").code == 0
+    shown = cli.call("show", run).out
+    assert f"Its contents were purged: its inputs, steps and outputs are gone; `cuebook audit {run} --verify`" in shown
+    assert "purged" in cli.call("audit", run, "--verify").out
+
+
 def test_events_are_shown_from_where_a_reader_left(cli: CommandLine, run: str) -> None:
     every = cli.call("events", run, "--json").events
     assert [event["id"] for event in every] == [str(number) for number in range(1, len(every) + 1)]
@@ -269,6 +295,10 @@ def test_a_question_is_shown_with_its_answer_and_no_text_twice(cli: CommandLine,
     assert again.code == 0
     run = cli.call("runs", "--json").object[0]["run"]
     assert "  answered by an answer given in advance: warm\n" in cli.call("show", run).out
+    assert cli.call("run", "ask.md", "--unattended", "--answer", "1=warm").code == 0
+    run = cli.call("runs", "--json").object[0]["run"]
+    assert "  answered by an answer given in advance: warm\n" in cli.call("show", run).out
+    assert "answered in advance" in cli.call("audit", run).out
 
 
 def test_what_a_model_was_sent_can_be_looked_at(cli: CommandLine, run: str) -> None:

@@ -74,7 +74,8 @@ def test_a_value_reaches_the_model_and_is_shown_nowhere(cli: CommandLine, server
         ran = cli.call(*command)
         assert ran.code == 0, ran.err
         assert not shows(ran), command
-    assert "[sensitive email " in cli.call("show", waiting, "--json").out
+    assert cli.call("show", waiting, "--json").object["inputs"]["email"].startswith("[sensitive email ")
+    assert "inputs:\n  email = [sensitive email " in cli.call("show", waiting).out
     assert cli.call("audit", waiting, "--export", "run.json").code == 0
     assert cli.call("export", waiting, "run.cuebook").code == 0
     for name in ("run.json", "run.cuebook"):

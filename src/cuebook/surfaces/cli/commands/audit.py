@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from cuebook.dialects import registry
-from cuebook.kernel.answers import IN_ADVANCE
+from cuebook.kernel.answers import IN_ADVANCE, UNATTENDED
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.journal import Verdict
 from cuebook.kernel.run import Totals
@@ -459,5 +459,8 @@ def _cost(totals: Totals) -> str:
     return f"{totals.input:,} tokens in, {totals.output:,} out, {'cost unknown' if cost == 'unknown' else cost}"
 
 
+_AUTOMATIC = {IN_ADVANCE: "answered in advance", UNATTENDED: "answered by default, because the run is unattended"}
+
+
 def _answered(by: str) -> str:
-    return "answered in advance" if by == IN_ADVANCE else f"answered by {by}"
+    return _AUTOMATIC.get(by, f"answered by {by}")

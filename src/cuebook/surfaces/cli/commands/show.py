@@ -20,6 +20,7 @@ from cuebook.kernel.run import RunRow, StepRow, WaitRow, stopped
 from cuebook.kernel.votes import votes_words
 from cuebook.service.dispatch.follow import waits_for
 from cuebook.service.runs import objects as run_objects
+from cuebook.service.runs.children import is_purged
 from cuebook.service.runs.items import folded
 from cuebook.service.runs.listing import cursor_of
 from cuebook.service.runs.tool_calls import call_object, plan_object
@@ -224,12 +225,18 @@ def _in_words(
     every: bool = False,
 ) -> str:
     row = view.run
-    cause = f" by {row.trigger}" if row.trigger else ""
-    parts = [f"{title}\n{row.name}, started {display.moment(row.created)}{cause}"]
+    parts = [f"{title}\n{row.name}, started {display.moment(row.created)}{_started_by(row)}"]
     if row.parent:
         parts.append(f"forked from run {row.parent}")
     if row.caller:
         parts.append(f"started by run {row.caller}, which drives it and lists its questions")
+    if is_purged(row):
+        more = display.command_line(f"audit {row.id} --verify")
+        parts.append(
+            f"Its contents were purged: its inputs, steps and outputs are gone; `{more}` says by whom and when."
+        )
+    if view.inputs:
+        parts.append("\n".join(["inputs:", *_inputs_in_words(view)]))
     if view.notes.get(""):
         parts.append("\n".join(view.notes[""]))
     if program is not None:
@@ -265,6 +272,20 @@ def _in_words(
         lines += next if program is not None else [("next", next_steps.what_next(row, view.waits)), *next[1:]]
     parts.append("\n".join(f"{name + ':':<12}{words}" for name, words in lines if words))
     return "\n\n".join(parts)
+
+
+def _started_by(row: RunRow) -> str:
+    """What or who started a run; as in the list of runs, a sole local user is not named."""
+    owner = "" if row.owner == "local" else row.owner
+    if row.trigger:
+        return f" by {row.trigger}{f' for {owner}' if owner else ''}"
+    return f" by {owner}" if owner else ""
+
+
+def _inputs_in_words(view: RunView) -> Iterator[str]:
+    """The inputs as the journal has them: with marks for secrets and for the values of sensitive ones."""
+    for name, value in view.inputs.items():
+        yield f"  {name} = {display.short(value if isinstance(value, str) else views.json_text(value))}"
 
 
 def _with_start(held_up: str) -> str:

@@ -35,7 +35,7 @@ def run_object(view: RunView, *, interrupted: bool = False, waits_for: str = "")
     """A run in full."""
     row = row_object(view.run, interrupted=interrupted)
     shown = run_objects.run_object(view, interrupted=interrupted, waits_for=waits_for)
-    return {**row, **shown, "inputs": view.inputs, "notes": view.notes}
+    return {**row, **shown, "notes": view.notes}
 
 
 def wait_object(wait: WaitRow) -> dict[str, Any]:
