@@ -135,10 +135,13 @@ def _label(value: Any) -> str:
     return name
 
 
-def _address(value: Any) -> str:
-    address = _text(value)
-    if not _ADDRESS.fullmatch(address):
-        raise _Unfit("must be HOST:PORT, such as temporal.example.com:7233")
+def _address(example: str) -> Callable[[Any], str]:
+    def address(value: Any) -> str:
+        given = _text(value)
+        if not _ADDRESS.fullmatch(given):
+            raise _Unfit(f"must be HOST:PORT, such as {example}")
+        return given
+
     return address
 
 
@@ -334,7 +337,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "worker.at_once": _whole,
     "worker.drain": _amount,
     "host.lease": _amount,
-    "temporal.address": _address,
+    "temporal.address": _address("temporal.example.com:7233"),
     "temporal.namespace": _text,
     "temporal.queue": _text,
     "temporal.api_key": _handle,
@@ -389,7 +392,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "oidc.local_sign_in": _switch,
     "oidc.audience": _text,
     "oidc.mcp_scopes": _scope_names,
-    "metrics.address": _address,
+    "metrics.address": _address("127.0.0.1:9464"),
     "metrics.token": _handle,
     "otel.endpoint": _collector,
     "otel.headers": _handle,
@@ -397,17 +400,23 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 }
 """Every setting, with the function that checks its value."""
 
+DURATIONS = tuple(name for name, kind in KINDS.items() if kind in (_duration, _session))
+"""Settings that are a number of seconds, or None for never."""
+SIZES = tuple(name for name, kind in KINDS.items() if kind is _size)
 HANDLES = tuple(name for name, kind in KINDS.items() if kind is _handle)
 """Settings that are handles of secrets."""
 ENVIRONMENT = {name: f"CUEBOOK_{name.replace('.', '_').upper()}" for name in KINDS}
 
 
-def checked(name: str, given: Any, where: str) -> Any:
+def checked(name: str, given: Any, where: str, *, flag: bool = False) -> Any:
+    """The value that a setting has if this is given. With `flag`, `where` is a flag that is only like the setting."""
     try:
         return KINDS[name](given)
     except BadInput as error:  # it says enough, and the value may hold a password
         raise BadInput(f"{where}: {error.message}", fix=error.fix) from None
     except _Unfit as why:
+        if flag:
+            raise BadInput(f"{where} {why}, not {_shown(given)}.", fix="Correct it.") from None
         raise BadInput(f"{where}: {name} {why}, not {_shown(given)}.", fix="Correct or remove it.") from None
 
 

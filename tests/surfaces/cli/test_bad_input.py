@@ -244,3 +244,17 @@ def test_an_unexpected_error_is_short_and_debug_shows_more(bare_cli: CommandLine
     assert short.err.count("\n") == 1
     assert "cuebook --debug" in short.err
     assert "Traceback" in bare_cli.call("--debug", "doctor").err
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["worker", "--metrics", "9464"], "must be HOST:PORT, such as 127.0.0.1:9464, not '9464'."),
+        (["prune", "--older-than", "30x"], 'such as "24h" or "7d", or "never", not \'30x\'. Correct it.'),
+    ],
+)
+def test_what_is_wrong_with_a_flag_is_said_in_its_own_words(cli: CommandLine, words: list[str], error: str) -> None:
+    ran = cli.call(*words)
+    assert (ran.code, error in ran.err.replace("\n", " ")) == (2, True), ran.err
+    assert "retention.older_than" not in ran.err
+    assert "temporal" not in ran.err

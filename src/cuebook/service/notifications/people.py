@@ -126,12 +126,9 @@ class People:
                 raise BadInput(f"Quiet hours {EXPECTED}.", fix="Correct it.") from None
             made = msgspec.structs.replace(made, quiet_hours="none" if found is None else str(found))
         if zone:
-            from zoneinfo import ZoneInfo
+            from cuebook.service.triggers.cron import zone_of
 
-            try:
-                ZoneInfo(zone)
-            except (KeyError, ValueError, OSError):
-                raise BadInput("Unknown time zone.", fix="Use a name such as Europe/Berlin.") from None
+            zone_of(zone)
         return made
 
     # --- Slack accounts ---

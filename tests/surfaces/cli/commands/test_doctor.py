@@ -86,6 +86,11 @@ def test_python_tools_are_listed_with_whether_they_load(cli: CommandLine) -> Non
         ("PAUSE_EXPIRY", "never", "never"),
         ("PAUSE_EXPIRY", "7d", "7 d"),
         ("PAUSE_EXPIRY", "90", "90 s"),
+        ("RETENTION_OLDER_THAN", "90d", "90 d"),
+        ("RETENTION_OLDER_THAN", "", "none"),
+        ("RETENTION_LARGER_THAN", "1MB", "1 MiB"),
+        ("RETENTION_SENSITIVE", "", "7 d"),
+        ("RATE_LIMIT", "60/hour", "60/hour"),
         ("LIMITS_MEMORY", "", "1 GiB"),
         ("LIMITS_REPLY", "", "8 MiB"),
         ("LIMITS_MEMORY", "1000001", "1,000,001 bytes"),
@@ -98,7 +103,7 @@ def test_python_tools_are_listed_with_whether_they_load(cli: CommandLine) -> Non
 )
 def test_values_are_shown_as_a_person_would_say_them(cli: CommandLine, name: str, value: str, shown: str) -> None:
     cli.environ[f"CUEBOOK_{name}"] = value
-    setting = name.lower().replace("limits_", "limits.")
+    setting = name.lower().replace("limits_", "limits.").replace("retention_", "retention.")
     line = next(line for line in cli.call("doctor").out.splitlines() if line.strip().startswith(f"{setting} "))
     assert line.strip().removeprefix(setting).strip().startswith(f"{shown}  ")
 

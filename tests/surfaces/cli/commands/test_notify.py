@@ -115,6 +115,8 @@ def test_a_person_chooses_and_sees_what_they_get(cli: CommandLine) -> None:
     assert (cleared["events"], cleared["playbooks"]) == ([], [])
     refused = cli.call("notify", "preferences", "--address", "ana@example.org", "--as", "ana")
     assert (refused.code, "Allowed domains: example.com" in refused.err) == (2, True)
+    refused = cli.call("notify", "preferences", "--time-zone", "America/NewYork", "--as", "ana")
+    assert (refused.code, "'America/NewYork'. Did you mean 'America/New_York'?" in refused.err) == (2, True)
     assert cli.call("notify", "preferences", "--json").object["events"] == []
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from cuebook import __version__
 from cuebook.config import config_folder
+from cuebook.config.settings import DURATIONS, SIZES, Rate
 from cuebook.gate.policy import content_of, find, trust_subject
 from cuebook.gate.roles import is_reserved
 from cuebook.gate.sandbox.probe import probe
@@ -382,13 +383,15 @@ def _standing(file: dict[str, Any]) -> str:
 def _value(name: str, value: Any) -> str:
     """A value with its unit."""
     if value is None:
-        return "never" if name == "pause_expiry" else "none"
+        return "never" if name in DURATIONS and name != "retention.older_than" else "none"
     if isinstance(value, list | tuple):
         return ", ".join(value) or "none"
-    if name == "pause_expiry" or name.endswith("seconds"):
+    if name in DURATIONS or name.endswith("seconds"):
         return _measured(value, _TIMES, "s")
-    if name in ("limits.memory", "limits.output", "limits.max_output", "limits.reply"):
+    if name in SIZES:
         return _measured(value, _SIZES, "bytes")
+    if isinstance(value, Rate):
+        return f"{value.starts}/{value.per}"
     return str(value)
 
 

@@ -149,12 +149,12 @@ def erase_command(given: Given) -> int:
     return session.look(given, act)
 
 
-def criteria_of(given: dict[str, Any], prefix: str = "--") -> Criteria:
+def criteria_of(given: dict[str, Any]) -> Criteria:
     """The criteria from flags, checked as the settings of the same name are."""
 
     def value(name: str) -> Any:
-        flag = f"{prefix}{name.replace('_', '-')}"
-        return checked(f"retention.{name}", given[name], flag) if given.get(name) else None
+        flag = f"--{name.replace('_', '-')}"
+        return checked(f"retention.{name}", given[name], flag, flag=True) if given.get(name) else None
 
     return Criteria(
         older_than=value("older_than"),
