@@ -115,6 +115,8 @@ def test_a_pause_expires_after_some_time_or_never(machine: Machine, written: str
     ("line", "words"),
     [
         ('modell = "a/b"', "there is no setting 'modell'. Did you mean 'model'?"),
+        ("[retension]\nkeep = 5", "there is no setting 'retension'. Did you mean 'retention'?"),
+        ("[budgett]\nmoney = 5", "there is no setting 'budgett'. Did you mean 'budget'?"),
         ("synchronous = 'OFF'", 'synchronous must be "FULL" or "NORMAL", not \'OFF\'.'),
         ('max_tokens = "many"', "max_tokens must be a number, not 'many'."),
         ("max_tokens = 0", "max_tokens must be a whole number of at least 1, not 0."),

@@ -271,7 +271,9 @@ class _Layers:
 
     def _value(self, file: ConfigFile, name: str, given: Any) -> None:
         if name not in KINDS:
-            raise file.unknown(name, [*KINDS, "providers", "notifications", *_REACH])
+            others = ["providers", "notifications", *_REACH]
+            is_table = isinstance(given, dict) and "." not in name
+            raise file.unknown(name, [*(_TABLES if is_table else KINDS), *others])
         origin = file.origin(name)
         if file.shared and (name in _GUARDED or name.startswith(_GUARDED_TABLES)):
             raise BadInput(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from cuebook.service.access.identity import Identities
     from cuebook.service.access.sign_ins import SignIns
     from cuebook.service.service import Service
+
+log = logging.getLogger("cuebook")
 
 _ANYONE = ("https://accounts.google.com",)
 """Issuers that sign in anyone in the world."""
@@ -74,6 +79,24 @@ async def provider_problem(config: Config, reveal: Callable[[str], str]) -> str:
     except CuebookError as error:
         return str(error)
     return ""
+
+
+@asynccontextmanager
+async def sign_in_checked(config: Config, reveal: Callable[[str], str]) -> AsyncIterator[None]:
+    """Meanwhile, finds out whether anyone can sign in with the configured provider, and logs why not. Nothing waits for it,
+    because the provider may be slow."""
+
+    async def check() -> None:
+        problem = await provider_problem(config, reveal)
+        if problem:
+            log.warning("Nobody can sign in with %s now: %s", config.get("oidc.issuer"), problem)
+
+    task = asyncio.create_task(check())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def identities_of(

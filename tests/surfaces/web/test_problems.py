@@ -110,3 +110,14 @@ async def test_an_error_page_shows_the_number_of_waits(web: ServedApp) -> None:
     assert nobody.status_code == 404
     assert "badge" not in nobody.text
     assert "Sign out" not in nobody.text
+
+
+async def test_a_page_for_a_missing_run_names_pages_and_the_api_names_routes(web: ServedApp) -> None:
+    await served(web)
+    for accept in ("text/html", "*/*"):
+        shown = await web.client.get("/runs/nosuchrun000", headers={"Accept": accept})
+        assert (shown.status_code, shown.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert "The Runs page lists them." in shown.text
+        assert "GET /api" not in shown.text
+    message = await web.client.get("/api/runs/nosuchrun000")
+    assert message.json()["fix"] == "GET /api/runs lists them."

@@ -324,3 +324,22 @@ def test_the_server_ends_by_a_signal(cli: CommandLine, servings: list[Serving], 
     code, err = serving.end(signal.SIGTERM)
     assert code == 0
     assert "Traceback" not in err
+
+
+def test_a_server_that_nobody_can_sign_in_to_says_so_in_its_log(cli: CommandLine) -> None:
+    cli.environ |= {
+        "CUEBOOK_OIDC_ISSUER": "http://127.0.0.1:1",
+        "CUEBOOK_OIDC_CLIENT_ID": "cuebook",
+        "CUEBOOK_OIDC_CLIENT_SECRET": "env:NOT_SET_HERE",
+    }
+    process = cli.begin("serve", "--port", "0")
+    assert process.stderr is not None
+    assert process.stdout is not None
+    said = next(line for line in process.stderr if "Nobody can sign in" in line)
+    address = process.stdout.readline().split()[-1]
+    answer = httpx2.get(f"{address}healthz", trust_env=False)
+    process.terminate()
+    finished(process)
+    assert "Nobody can sign in with http://127.0.0.1:1" in said
+    assert "NOT_SET_HERE" in said
+    assert answer.status_code == 200

@@ -180,6 +180,8 @@ def interrupted_words(row: RunRow) -> str:
         return "Its wait was decided or has expired, but no process has continued it."
     if row.status in ENDED:
         return "A retry was requested, but no process has started it."
+    if row.status == "pending":
+        return "No process has taken it yet."
     return "No process is driving it."
 
 

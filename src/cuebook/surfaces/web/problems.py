@@ -147,10 +147,9 @@ def _details(status: int, code: str, message: str, fix: str) -> Details:
     return Details(f"urn:cuebook:problem:{code}", HTTPStatus(status).phrase, status, message, code, fix)
 
 
-def _details_for(request: Request, error: Exception) -> tuple[Details, dict[str, str]]:
-    """The details for this client: the fix names pages for a browser, and API calls for a program."""
+def _details_for(error: Exception, *, browser: bool) -> tuple[Details, dict[str, str]]:
+    """The details for a client: the fix names pages for a browser, and API calls for a program."""
     details, headers = _details_of(error)
-    browser = _is_browser(request)
     fix = (
         _SIGN_IN if browser and details.code == "not_signed_in" else _instead(details.fix, _PAGES if browser else _API)
     )
@@ -159,7 +158,7 @@ def _details_for(request: Request, error: Exception) -> tuple[Details, dict[str,
 
 def problem(request: Request, error: Exception) -> Response:
     """An error response for a program."""
-    details, headers = _details_for(request, error)
+    details, headers = _details_for(error, browser=_is_browser(request))
     return Response(msgspec.json.encode(details), details.status, headers, CONTENT_TYPE)
 
 
@@ -167,7 +166,7 @@ def page(request: Request, error: Exception, waiting: int = 0) -> Response:
     """An error page for a person; `waiting` is the number in the inbox badge."""
     from cuebook.surfaces.web.pages.render import page as rendered
 
-    details, headers = _details_for(request, error)
+    details, headers = _details_for(error, browser=True)
     if details.code == "not_signed_in" and request.method in ("GET", "HEAD"):
         # Show the form at this URL: a redirect would lose the fragment.
         onward = path_of(request) or HOME

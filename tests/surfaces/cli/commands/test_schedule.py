@@ -62,6 +62,7 @@ def test_its_permission_covers_exactly_what_it_would_ask_until_the_playbook_chan
     assert "step make: command touch made: allowed in advance" in added.out
     ran = deploy.call("schedule", "run", "deploy")
     assert ran.code == 0, ran.err
+    assert "No process has taken it yet." in deploy.call("show", ran.out.strip()).out
     assert deploy.call("resume", ran.out.strip(), "--no-ask").code == 0
     assert (deploy.work / "made").exists()
     assert "standing schedule:deploy" in deploy.call("audit", ran.out.strip()).out

@@ -132,3 +132,13 @@ def test_a_plot_stays_in_its_frame(number: int) -> None:
         assert x + wide <= 430.1
         assert y + high <= 128.1
     assert sum(1 for one in drawn.iter("text")) <= 7
+
+
+def test_the_scale_of_a_plot_has_room_for_small_sums() -> None:
+    bars = [Bar(f"day {one}", 0.00125 * one, "") for one in range(8)]
+    drawn = ElementTree.fromstring(plot(bars, "Money", lambda value: f"${value:.6f}"))
+    scale = [one for one in drawn.iter("text") if one.attrib["text-anchor"] == "end"]
+    assert [one.text for one in scale] == ["$0.000000", "$0.004375", "$0.008750"]
+    for one in scale:
+        assert float(one.attrib["x"]) >= 7.5 * len(one.text or "")
+    assert min(float(one.attrib["x"]) for one in drawn.iter("rect")) > float(scale[0].attrib["x"])

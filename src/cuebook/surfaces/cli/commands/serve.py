@@ -82,6 +82,7 @@ def serve_command(ctx: click.Context, /, **given: object) -> int:
 def _serve(given: Given) -> int:
     from cuebook.surfaces.web import server
     from cuebook.surfaces.web.app import make_site
+    from cuebook.wiring.identity import sign_in_checked
 
     host, token = given["host"], _token(given)
     wiring = Wiring(_configuration(given, hosted=not is_loopback(host)))
@@ -108,6 +109,7 @@ def _serve(given: Given) -> int:
                 wiring.insight(service, serves=True) as metrics,
                 session.metrics_served(wiring, metrics),
                 wiring.background(service),
+                sign_in_checked(wiring.config, wiring.factory.vault.resolve),
             ):
                 site = make_site(wiring, service, folders=folders, serve_token=token, metrics=metrics)
                 return await server.serve(

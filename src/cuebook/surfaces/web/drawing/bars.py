@@ -9,7 +9,9 @@ from markupsafe import Markup, escape
 
 _WIDE, _HIGH = 430, 150
 _LEFT, _TOP, _BOTTOM = 60, 14, 22
-"""Room for the scale, above the bars, and for the names below them."""
+"""The least room for the scale, and the room above the bars and for the names below them."""
+_GAP, _LETTER = 8, 8
+"""Between a number of the scale and its line; and the width of a digit."""
 _MOST_NAMES = 3
 
 
@@ -26,12 +28,14 @@ def plot(bars: Sequence[Bar], title: str, words: Callable[[float], str]) -> Mark
     """The bars in a row, with a scale up to the largest one. `words` writes a number of the scale."""
     most = max((bar.value for bar in bars), default=0.0)
     floor, height = _HIGH - _BOTTOM, _HIGH - _BOTTOM - _TOP
-    each = (_WIDE - _LEFT) / max(1, len(bars))
+    marks = _marks(most, words)
+    left = max(_LEFT, _GAP + _LETTER * max(len(mark) for _, mark in marks))
+    each = (_WIDE - left) / max(1, len(bars))
     wide = max(1.0, min(36.0, each * 0.8))
-    parts = [_scale(floor, height, most, words)]
+    parts = [_scale(floor, height, left, marks)]
     step = max(1, -(-len(bars) // _MOST_NAMES))
     for number, bar in enumerate(bars):
-        middle = _LEFT + each * (number + 0.5)
+        middle = left + each * (number + 0.5)
         high = height * bar.value / most if most else 0.0
         parts.append(_bar(bar, middle, wide, floor, max(high, 1.0 if bar.value else 0.0)))
         if number % step == 0:
@@ -46,15 +50,20 @@ def plot(bars: Sequence[Bar], title: str, words: Callable[[float], str]) -> Mark
     return head + Markup("").join(parts) + Markup("</svg>")
 
 
-def _scale(floor: float, height: float, most: float, words: Callable[[float], str]) -> Markup:
-    lines = []
+def _marks(most: float, words: Callable[[float], str]) -> list[tuple[float, str]]:
+    """The lines of the scale: the share of its height, and the number in words."""
     halves = (0.0, 0.5, 1.0) if words(most / 2) != words(most) else (0.0, 1.0)
-    for part in halves if most else (0.0,):
+    return [(part, words(most * part)) for part in (halves if most else (0.0,))]
+
+
+def _scale(floor: float, height: float, left: int, marks: Sequence[tuple[float, str]]) -> Markup:
+    lines = []
+    for part, mark in marks:
         y = floor - height * part
         lines.append(
             Markup(
                 '<path class="plot-line" d="M{} {:.1f}H{}"/><text class="plot-name" x="{}" y="{:.1f}" text-anchor="end">{}</text>'
-            ).format(_LEFT, y, _WIDE, _LEFT - 8, y + 4, words(most * part))
+            ).format(left, y, _WIDE, left - _GAP, y + 4, mark)
         )
     return Markup("").join(lines)
 
