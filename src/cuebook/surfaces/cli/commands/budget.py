@@ -162,7 +162,7 @@ def _allow(given: Given) -> int:
             return 0
         for one in made:
             until = "" if one.until is None else f" until {service.calendar.moment(one.until)}"
-            say(f"Run {one.run} may go on{until}, although the budget '{one.budget}' is spent.")
+            say(f"Run {one.run} may go on{until}, whatever the budget '{one.budget}' leaves.")
         _print_continued(list(dict.fromkeys(one.run for one in made)))
         return 0
 
