@@ -86,6 +86,23 @@ def test_a_budget_is_shown_changed_and_removed(cli: CommandLine) -> None:
     assert (missing.code, "There is no budget 'person:ann'" in missing.err) == (2, True)
 
 
+def test_a_budget_of_a_name_that_nothing_is_known_of_is_set_with_a_warning(cli: CommandLine) -> None:
+    cli.call("users", "add", "ann", "--role", "runner")
+    for args, words in [
+        (["--playbook", "tae.md"], "no run has the playbook 'tae.md', and no file in "),
+        (["--playbook", "tae.md"], "limits nothing until there is a playbook of this name. Did you mean 'tea.md'?"),
+        (["--person", "nobody"], "'nobody' is not a user, and owns no run: the budget is set"),
+        (["--person", "anne"], "Did you mean 'ann'?"),
+    ]:
+        ran = cli.call("budget", "set", *args, "--day", "2", "--json")
+        assert (ran.code, ran.object["day"], words in ran.err) == (0, 2.0, True), ran.err
+    for known in (["--playbook", "tea.md"], ["--person", "ann"], ["--person", "*"], ["--person", "local"], []):
+        assert cli.call("budget", "set", *known, "--day", "2").err == "", known
+    assert cli.call("run", "tea.md").code == 0
+    cli.tea.unlink()
+    assert cli.call("budget", "set", "--playbook", "tea.md", "--day", "3").err == ""
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

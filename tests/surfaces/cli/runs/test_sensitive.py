@@ -172,8 +172,13 @@ def test_erase_finds_a_run_by_a_value_that_was_purged(cli: CommandLine, waiting:
     cli.call("answer", waiting, "yes")
     other = cli.call("erase", "--input", "email=somebody@example.com")
     assert other.out.startswith("0 runs deleted")
+    words = "cuebook: no run, schedule or trigger with this value of the input 'email' was found in "
+    assert (other.err.startswith(f"{words}{cli.store}"), "somebody@" in other.err) == (True, False), other.err
+    nobody = cli.call("erase", "--owner", "nobody", "--dry-run", "--json")
+    assert (nobody.object["deleted"], f"trigger of 'nobody' was found in {cli.store}." in nobody.err) == ([], True)
     ran = cli.call("erase", "--input", f"email={EMAIL}")
     assert (ran.code, ran.out.startswith("1 run deleted"), shows(ran)) == (0, True, False)
+    assert "was found" not in ran.err
 
 
 def test_an_input_is_marked_when_the_run_is_started(cli: CommandLine, server: ModelServer) -> None:

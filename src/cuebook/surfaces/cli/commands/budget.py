@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 import click
 import msgspec
 
+from cuebook.config import config_folder
 from cuebook.formats.words import counted
+from cuebook.gate.roles import Principal
 from cuebook.kernel.errors import BadInput
 from cuebook.service.budgets.administration import BudgetState
-from cuebook.service.budgets.budget import name_of
+from cuebook.service.budgets.budget import EACH, name_of
 from cuebook.service.budgets.objects import budget_object, limit_cells
 from cuebook.service.service import Service
 from cuebook.surfaces import display
 from cuebook.surfaces.cli import completion, options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import views
-from cuebook.surfaces.cli.terminal.output import print_table, say
+from cuebook.surfaces.cli.terminal.output import complain, print_table, say
 
 _NONE = "none"
+_LOOKED_AT = 1_000
+"""Files of a folder among which a similar name is looked for."""
 _WHOSE: list[click.Parameter] = [
     click.Option(
         ["--person"],
@@ -65,13 +72,15 @@ def _set(given: Given) -> int:
 
     Before each model call, the most that it can cost is set aside. If that no longer fits, the run waits, and continues when
     the day or the month is over, when the budget is raised, or when an approver lets it go on with `cuebook budget allow`.
-    At the soft mark, people are notified. Runs that waited for this budget continue if there is room now.
+    At the soft mark, people are notified. Runs that waited for this budget continue if there is room now. A person or a
+    playbook that nothing is known of yet is accepted with a warning.
     """
     changes = _changes(given)
 
     async def act(service: Service) -> int:
         who = await session.acting(service, given)
         made, runs = await service.budgets.set(_name(given), changes, who)
+        await _warn(given, service, who)
         return _report(given, [await service.budgets.state(made.name, who)], runs)
 
     return session.with_service(given, act)
@@ -171,6 +180,31 @@ def _allow(given: Given) -> int:
 
 def _name(given: Given) -> str:
     return name_of(given["person"], given["playbook"])
+
+
+async def _warn(given: Given, service: Service, who: Principal) -> None:
+    """Warns of a budget that limits nothing yet, because its name may be mistyped. It is set all the same."""
+    if name := given["playbook"]:
+        from cuebook.surfaces.cli.commands.serve import playbook_folders
+
+        config = options.configuration(given)
+        folders = playbook_folders({"folders": ()}, config)
+        folders.append(config_folder(os.environ) / "playbooks")
+        if not await service.runs(name=name, limit=1, who=who) and not any((one / name).is_file() for one in folders):
+            known = {one.name for one in await service.runs(who=who)}
+            known |= {path.name for one in folders if one.is_dir() for path in islice(one.iterdir(), _LOOKED_AT)}
+            words = f"no run has the playbook '{name}', and no file in {', '.join(map(str, dict.fromkeys(folders)))}"
+            _warn_of(words, "a playbook", name, known)
+    if (name := given["person"]) and name not in (EACH, Principal().name):
+        users = {one.name for one in await service.users(who)}
+        if name not in users and not await service.runs(owner=name, limit=1, who=who):
+            _warn_of(f"'{name}' is not a user, and owns no run", "a person", name, users)
+
+
+def _warn_of(words: str, whose: str, name: str, known: Collection[str]) -> None:
+    close = get_close_matches(name, sorted(known), n=1)
+    fix = f" Did you mean '{close[0]}'?" if close else ""
+    complain(f"cuebook: {words}: the budget is set, and limits nothing until there is {whose} of this name.{fix}")
 
 
 def _changes(given: Given) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from cuebook.config.settings import checked
+from cuebook.gate.roles import Principal
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import WAITING
 from cuebook.service.retention import Blocked, Criteria, Outcome
@@ -137,16 +138,29 @@ def erase_command(given: Given) -> int:
 
     Child runs and runs that were forked from them are deleted too, and schedules and triggers that would start more of them,
     with the events that wait and what they were allowed in advance. What remains is a line for each run that says that it
-    was deleted, when and by whom, but not whose data it was. Exit code 1 means that some runs could not be erased.
+    was deleted, when and by whom, but not whose data it was. If none is found, a warning says where it looked. Exit code 1 means that some runs could not be erased.
     """
     inputs = _pairs(given["inputs"])
 
     async def act(service: Service) -> int:
         who = await session.acting(service, given)
         more = {"owner": given["owner"], "inputs": inputs, "force": given["force"], "dry_run": given["dry_run"]}
-        return _report(given, await service.retention.erase(who, **more), strict=True)
+        outcome = await service.retention.erase(who, **more)
+        if not (outcome.deleted or outcome.purged or outcome.triggers or outcome.blocked):
+            _nothing_found(given, who, inputs)
+        return _report(given, outcome, strict=True)
 
     return session.look(given, act)
+
+
+def _nothing_found(given: Given, who: Principal, inputs: dict[str, str]) -> None:
+    """Says where it looked, because a mistyped name would look like success. Values of inputs are not repeated."""
+    whose = [f"of '{given['owner']}'"] if given["owner"] else []
+    whose += [f"with this value of the input '{name}'" for name in inputs]
+    place = configuration(given).get("store")
+    among = f", among those of the tenant '{who.tenant}'" if who.tenant != Principal().tenant else ""
+    complain(f"cuebook: no run, schedule or trigger {' and '.join(whose)} was found in {place}{among}.")
+    complain("  Names and values are compared exactly. `cuebook users list` and `cuebook runs` show what there is.")
 
 
 def criteria_of(given: dict[str, Any]) -> Criteria:
