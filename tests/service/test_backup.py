@@ -154,6 +154,20 @@ async def test_no_new_store_is_made_beside_the_logs_of_one_that_is_gone(tmp_path
     assert "killed2" in await finished_runs(files[""])
 
 
+def test_a_place_that_cannot_be_used_is_named(cli: CommandLine) -> None:
+    cli.write("file", "x")
+    cli.call("run", "tea.md")
+    ran = cli.call("backup", "file/nodir/x.cuebook")
+    assert (ran.code, ran.err.startswith(f"cuebook: The folder {cli.work}/file/nodir cannot be created: ")) == (2, True)
+    store = cli.work / f"{'a' * 300}.db"
+    for words in (["runs"], ["inbox"], ["backup", "x.cuebook"]):
+        ran = cli.call(*words, "--store", store)
+        assert ran.code == 1
+        assert ran.err.startswith(f"cuebook: The store {store} cannot be read: ")
+        assert "Check --store" in ran.err
+    assert "bug" not in cli.call("doctor", "--store", store).err
+
+
 def test_the_commands_bring_a_store_back(cli: CommandLine) -> None:
     cli.write("note.playbook.md", '# Note\n\n## STEP 1: Ask\n\n@elicit(input, "Which?")\n')
     run = cli.call("run", "note.playbook.md", "--no-ask", "--json")

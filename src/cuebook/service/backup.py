@@ -167,7 +167,14 @@ def _check_free(path: Path, fix: str) -> None:
     """Raises `BadInput` if there is something at this place, and makes its folder."""
     if os.path.lexists(path):
         raise BadInput(f"{path} exists; nothing was written.", fix=fix)
-    path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    folder = path.absolute().parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"The folder {folder} cannot be created: {error.strerror or error}.",
+            fix="Choose a folder you can write to.",
+        ) from None
 
 
 def _check_store_free(place: Path) -> None:

@@ -31,8 +31,9 @@ def event_of(record: logging.LogRecord) -> str:
 
 
 def log_event(log: logging.Logger, event: str, level: int = logging.INFO, /, **fields: Any) -> None:
-    """Logs something that happened. Empty fields are left out."""
-    if log.isEnabledFor(level):
+    """Logs something that happened. Empty fields are left out. Without a log to write it to, nothing is said: Python would
+    print the bare name of a warning."""
+    if log.isEnabledFor(level) and log.hasHandlers():
         given = {name: value for name, value in fields.items() if value is not None and value != ""}
         log.log(level, event, extra={"fields": given})
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cuebook.config import Config
 from cuebook.formats.words import with_extra
-from cuebook.kernel.errors import BadInput
+from cuebook.kernel.errors import BadInput, StoreError
 from cuebook.kernel.ports import Store
 from cuebook.stores.sqlite import SqliteStore
 from cuebook.stores.sqlite.database import LOGS
@@ -29,9 +29,16 @@ def store_files(config: Config) -> list[Path]:
 
 
 def has_store(config: Config) -> bool:
-    """Whether the store exists. A database is assumed to; opening it creates its tables."""
+    """Whether the store exists. A database is assumed to; opening it creates its tables. Raises `StoreError` for a file of
+    which this user cannot know."""
     place = config.get("store")
-    return not isinstance(place, Path) or place.exists()
+    try:
+        return not isinstance(place, Path) or place.exists()
+    except OSError as error:
+        raise StoreError(
+            f"The store {place} cannot be read: {error.strerror}.",
+            fix="Check --store or CUEBOOK_STORE, and who may read it.",
+        ) from None
 
 
 def open_store(config: Config, reveal: Callable[[str], str]) -> Store:

@@ -19,7 +19,7 @@ class Inspection:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.exists = path.exists()
+        self.exists = os.path.exists(path)
         self.version: int | None = None
         self.problem = self._problem() if self.exists else self._obstacle()
 
@@ -47,7 +47,7 @@ class Inspection:
     def _obstacle(self) -> str:
         """Why the store cannot be created."""
         folder = self._path.parent
-        while not folder.exists():
+        while not os.path.exists(folder):
             folder = folder.parent
         return "" if os.access(folder, os.W_OK) else f"Cannot create the store {self._path}. {_ELSEWHERE}"
 

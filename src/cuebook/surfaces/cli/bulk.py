@@ -31,6 +31,8 @@ OPTIONS: list[click.Parameter] = [
     click.Option(["--yes", "-y"], is_flag=True, help="Do not ask for confirmation."),
 ]
 _DONE = {"cancel": "cancelled", "retry": "retried", "resume": "resumed"}
+_FAILED = {"failed", "cancelled", "expired"}
+"""The ends of a run that is retried or resumed which are not what was wanted."""
 _AT_ONCE = 10
 """Runs that this process drives at the same time."""
 _SHOWN = 10
@@ -53,7 +55,7 @@ def is_meant(given: Given) -> bool:
 
 
 def act(given: Given, act: BulkAct) -> int:
-    """Acts on the runs that the options select. The exit code is 1 if one was refused."""
+    """Acts on the runs that the options select. The exit code is 1 if one was refused, or was driven and failed."""
     asked = selection.asked_of(given)
     wires = session.wiring_of(given)
 
@@ -163,7 +165,7 @@ def _report(given: Given, act: BulkAct, acted: Acted, ended: dict[str, str]) -> 
                 "Now " + ", ".join(f"{count:,} {status.replace('_', ' ')}" for status, count in now.most_common()) + "."
             )
         _explain(acted.refused)
-    return 1 if acted.refused else 0
+    return 1 if acted.refused or (act != "cancel" and set(ended.values()) & _FAILED) else 0
 
 
 def _explain(refused: list[NotDone]) -> None:

@@ -20,7 +20,9 @@ from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.kernel.run import Budget
 from cuebook.service.service import Service
 from cuebook.service.triggers.administration import TriggerAdministration, TriggerView
+from cuebook.service.triggers.events import EVENT_TRIGGERS
 from cuebook.service.triggers.permissions import LASTS
+from cuebook.service.triggers.schedules import Schedule
 from cuebook.service.triggers.trigger import OVERLAPS, Overlap, Target, Trigger, check_trigger_name
 from cuebook.surfaces.cli import options, session
 from cuebook.surfaces.cli.inputs import gather_answers, gather_inputs
@@ -29,7 +31,7 @@ from cuebook.surfaces.cli.playbook_command import FILE, INPUTS
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.ask import someone_is_there
 from cuebook.surfaces.cli.terminal.output import complain, say
-from cuebook.surfaces.triggers import asking_lines, firing_object, view_lines, view_object
+from cuebook.surfaces.triggers import asking_lines, firing_object, view_lines, view_object, when
 from cuebook.wiring.wiring import Wiring
 
 NAME = click.Argument(["name"])
@@ -194,8 +196,23 @@ async def find(admin: TriggerAdministration, kinds: Kinds, name: str, who: Any) 
             return await admin.triggers.get(kind, name, who)
         except NotFound:
             if kind is kinds[-1]:
+                await _point_elsewhere(admin, kinds, name, who)
                 raise
     raise AssertionError
+
+
+async def _point_elsewhere(admin: TriggerAdministration, kinds: Kinds, name: str, who: Any) -> None:
+    """Raises `NotFound` with the command to use, if there is a trigger with this name of another kind."""
+    every: Kinds = (Schedule, *EVENT_TRIGGERS)
+    for kind in (one for one in every if one not in kinds):
+        try:
+            found = await admin.triggers.get(kind, name, who)
+        except NotFound:
+            continue
+        raise NotFound(
+            f"There is no {kinds[0].COMMAND} named '{found.name}', but a {found.COMMAND} ({when(found)}).",
+            fix=f"`cuebook {found.COMMAND} show {found.name}` shows it.",
+        )
 
 
 def managing(word: str, kinds: Kinds) -> list[click.Command]:

@@ -50,6 +50,16 @@ def test_failed_runs_are_retried_and_driven_to_their_ends(cli: CommandLine, serv
     assert (nothing.code, nothing.out) == (0, "0 runs retried.\n")
 
 
+def test_a_retry_after_which_runs_have_failed_again_says_so_with_its_exit_code(
+    cli: CommandLine, server: ModelServer
+) -> None:
+    server.replies = [401] * 4
+    for _ in range(2):
+        cli.call("run", "tea.md")
+    ran = cli.call("retry", "--status", "failed", "--yes")
+    assert (ran.code, ran.out) == (1, "2 runs retried.\nNow 2 failed.\n")
+
+
 def test_paused_runs_are_resumed_together(cli: CommandLine) -> None:
     runs = paused(cli, 2)
     ran = cli.call("resume", "--search", "tea", "--yes")

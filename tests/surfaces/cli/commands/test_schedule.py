@@ -70,6 +70,7 @@ def test_its_permission_covers_exactly_what_it_would_ask_until_the_playbook_chan
     (deploy.work / "deploy.yml").write_text(f"{DEPLOY}# edited\n")
     ran = deploy.call("schedule", "run", "deploy")
     assert "The playbook has changed since." in ran.err
+    assert "trigger.suspended" not in ran.err
     shown = deploy.call("schedule", "show", "deploy", "--json").object
     assert (shown["standing"]["holds"], shown["standing"]["problem"]) == (False, "The playbook has changed since.")
     assert not shown["asks"][0]["allowed"]

@@ -44,6 +44,10 @@ def test_each_kind_is_added_listed_and_shown(greet: CommandLine) -> None:
     shown = greet.call("trigger", "show", "push", "--json").object
     assert (shown["address"], shown["secret"], shown["only"]) == ("/hooks/push", "shared", {"ref": "refs/heads/main"})
     assert "a-long-shared-secret" not in greet.call("trigger", "show", "push").out
+    pointed = greet.call("schedule", "show", "push")
+    assert pointed.code == 2
+    assert "There is no schedule named 'push', but a trigger (" in pointed.err
+    assert "`cuebook trigger show push` shows it." in pointed.err
     for verb in ("pause", "resume", "remove"):
         assert greet.call("trigger", verb, "then").code == 0
     ran = greet.call("trigger", "run", "greet")
@@ -54,8 +58,9 @@ def test_each_kind_is_added_listed_and_shown(greet: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ([], "Expected one of --github, --slack, --hmac, --files and --after, got 0."),
-        (["--github", "--files", "inbox", "--secret", "x"], "got 2."),
+        ([], "Expected exactly one of --github, --slack, --hmac, --files and --after."),
+        (["--github", "--files", "inbox", "--secret", "x"], "and --after, not --github and --files."),
+        (["--hmac", "--github", "--secret", "x"], "and --after, not --github and --hmac."),
         (["--github"], "--secret is missing"),
         (["--github", "--secret", "env:SHARED"], "Expected the name of a secret, not a handle."),
         (["--hmac", "--secret", "nope"], "nope"),

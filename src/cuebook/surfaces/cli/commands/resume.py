@@ -56,7 +56,8 @@ def resume_command(given: Given) -> int:
     the old one, whose questions are withdrawn.
 
     Without RUN, all runs that the options select are resumed; without --status, those that are paused or interrupted. They
-    are listed first, and you are asked. Each is checked and recorded on its own; the exit code is 1 if one was refused.
+    are listed first, and you are asked. Each is checked and recorded on its own; the exit code is 1 if one was refused
+    or failed.
     """
     if bulk.is_meant(given):
         _check_unchanged(given)
@@ -273,7 +274,8 @@ def retry_command(given: Given) -> int:
     """Continue a failed, cancelled or expired run where it stopped.
 
     Without RUN, all runs that the options select are retried; without --status, all that failed, expired or were cancelled.
-    They are listed first, and you are asked. Each is checked and recorded on its own; the exit code is 1 if one was refused.
+    They are listed first, and you are asked. Each is checked and recorded on its own; the exit code is 1 if one was refused
+    or failed.
     """
     if bulk.is_meant(given):
         return bulk.act(given, "retry")

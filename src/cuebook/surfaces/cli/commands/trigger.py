@@ -52,11 +52,12 @@ completed runs of another playbook.
 `file` (below the folder), `name` or `size`; of a run, `run`, `playbook`, `owner` or `result`.
 """
 
+_SCHEMES = ("github", "slack", "hmac")
 _ADD: list[click.Parameter] = [
     *TARGET,
-    click.Option(["--github", "scheme"], flag_value="github", help="For requests that GitHub signs."),
-    click.Option(["--slack", "scheme"], flag_value="slack", help="For requests that Slack signs."),
-    click.Option(["--hmac", "scheme"], flag_value="hmac", help="For requests that are signed as Standard Webhooks."),
+    click.Option(["--github"], is_flag=True, help="For requests that GitHub signs."),
+    click.Option(["--slack"], is_flag=True, help="For requests that Slack signs."),
+    click.Option(["--hmac"], is_flag=True, help="For requests that are signed as Standard Webhooks."),
     click.Option(["--secret"], metavar="NAME", help="The name of the secret with which requests are signed."),
     click.Option(["--event", "events"], metavar="NAME", multiple=True, help="With --github: only this event; repeatable."),
     click.Option(["--files"], metavar="FOLDER", help="For files in this folder of the workspace."),
@@ -70,17 +71,18 @@ _ADD: list[click.Parameter] = [
 
 
 def _add(given: Given, playbook: Playbook) -> int:
-    kinds = [flag for flag, value in (("", given["scheme"]), ("", given["files"]), ("", given["after"])) if value]
+    kinds = [name for name in (*_SCHEMES, "files", "after") if given[name]]
     if len(kinds) != 1:
+        got = f", not {' and '.join(f'--{one}' for one in kinds)}" if kinds else ""
         raise BadInput(
-            f"Expected one of --github, --slack, --hmac, --files and --after, got {len(kinds)}.",
+            f"Expected exactly one of --github, --slack, --hmac, --files and --after{got}.",
             fix="`cuebook trigger add --help` explains them.",
         )
     name = name_of(given, playbook, "trigger")
     mapping, only = _pairs("--map", given["mapping"]), _pairs("--only", given["only"])
     check_paths(mapping, "--map")
     _check_flags(given)
-    make = _webhook if given["scheme"] else _files if given["files"] else _after
+    make = _webhook if _scheme(given) else _files if given["files"] else _after
 
     def made(service: Service, target: Target, owner: str, tenant: str) -> EventTrigger:
         fields = {
@@ -98,21 +100,27 @@ def _add(given: Given, playbook: Playbook) -> int:
     return add_trigger(given, playbook, made, tuple(mapping))
 
 
+def _scheme(given: Given) -> str:
+    """How the requests of a webhook are signed; empty for another kind of trigger."""
+    return next((name for name in _SCHEMES if given[name]), "")
+
+
 def _check_flags(given: Given) -> None:
     """Raises `BadInput` for options of another kind of trigger."""
-    if given["scheme"] and not given["secret"]:
+    scheme = _scheme(given)
+    if scheme and not given["secret"]:
         raise BadInput("--secret is missing: the name of the secret with which requests are signed.", fix="Add it with"
                        " `cuebook secrets add NAME HANDLE`, and pass --secret NAME.")  # fmt: skip
-    if given["secret"] and not given["scheme"]:
+    if given["secret"] and not scheme:
         raise BadInput("--secret applies to --github, --slack and --hmac.", fix="Leave it out.")
-    if given["events"] and given["scheme"] != "github":
+    if given["events"] and scheme != "github":
         raise BadInput("--event applies to --github.", fix="Use --only PATH=VALUE.")
     if given["pattern"] != "*" and not given["files"]:
         raise BadInput("--pattern applies to --files.", fix="Leave it out.")
 
 
 def _webhook(given: Given, fields: dict[str, Any]) -> EventTrigger:
-    return Webhook(**fields, scheme=given["scheme"], secret=given["secret"], events=tuple(given["events"]))
+    return Webhook(**fields, scheme=_scheme(given), secret=given["secret"], events=tuple(given["events"]))
 
 
 def _files(given: Given, fields: dict[str, Any]) -> EventTrigger:
