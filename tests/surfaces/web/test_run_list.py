@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 from cuebook.performers.models.scripted import ScriptedModel
 from cuebook.surfaces.web.pages import pages
+from tests.support.programs import eventually
 from tests.surfaces.web.api.test_runs import TEA
 from tests.surfaces.web.served_app import ServedApp
 
@@ -34,3 +35,32 @@ async def test_the_list_is_searched_and_followed_page_by_page(web: ServedApp) ->
     refused = await web.client.get("/runs?since=soon", headers={"Accept": "text/html"})
     assert refused.status_code == 422
     assert "cannot read &#39;soon&#39;" in refused.text
+
+
+async def fired(web: ServedApp) -> list[object]:
+    """The runs that a schedule started."""
+    return list((await web.get("/api/runs?trigger=schedule"))["runs"])
+
+
+async def test_each_filter_without_a_field_is_a_word_that_removes_it(web: ServedApp) -> None:
+    web.book("note.md", "# Note\n\n## STEP 1: Write\n\nWrite it.\n")
+    await web.model(ScriptedModel(["Done."], cycle=True)).serve()
+    mine = await web.begin(playbook="note")
+    await web.post("/api/schedules", 201, playbook="note", cron="@daily", name="nightly", inputs={})
+    await web.post("/api/triggers/schedule/nightly/run", 202)
+    async with web.wiring.background(web.service):
+        await eventually(lambda: fired(web))
+    page = html.unescape((await web.client.get("/runs?search=note&trigger=schedule&since=7d&owner=local")).text)
+    assert f'href="/runs/{mine}"' not in page
+    assert "by schedule:nightly" in page
+    removing = dict(
+        re.findall(r'class="tag" href="([^"]+)" title="[^"]*" aria-label="Remove the filter ([^"]+)"', page)
+    )
+    assert removing == {
+        "/runs?search=note&trigger=schedule&since=7d": "started by local",
+        "/runs?search=note&owner=local&since=7d": "triggered by schedule",
+        "/runs?search=note&owner=local&trigger=schedule": "since 7d",
+    }
+    everyone = (await web.client.get("/runs?search=note&owner=local&since=7d")).text
+    assert f'href="/runs/{mine}"' in everyone
+    assert "Remove the filter" not in (await web.client.get("/runs?search=note")).text

@@ -43,3 +43,17 @@ async def test_a_person_chooses_their_messages_and_links_an_account(web: ServedA
         await page.get_by_role("button", name="Remove the Slack account T0123.U0456").click()
     assert await people.links(Principal()) == []
     profile.check()
+
+
+async def test_what_is_chosen_can_be_read_without_javascript(web: ServedApp, open_profile: OpenProfile) -> None:
+    (web.config / "cuebook.toml").write_text(CHANNELS)
+    await web.serve()
+    chosen = {"events": ["failed"], "channels": ["slack"], "playbooks": "deploy*, tea.md", "quiet_hours": "22:00-07:00"}
+    answer = await web.client.put("/api/notifications/preferences", json=chosen)
+    assert answer.status_code == 200, answer.text
+    page = await (await open_profile(java_script_enabled=False)).page("/settings/notifications")
+    shown = page.locator(".facts.no-js-only")
+    for words in ("a run failed", "slack", "deploy*, tea.md", "22:00-07:00", "my runs"):
+        await expect(shown).to_contain_text(words)
+    page = await (await open_profile()).page("/settings/notifications")
+    await expect(page.locator(".facts.no-js-only")).to_be_hidden()

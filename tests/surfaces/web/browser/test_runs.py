@@ -14,6 +14,7 @@ from tests.support.programs import eventually
 from tests.surfaces.web.browser.profile import BrowserProfile, OpenProfile, dom, expect_status, head, text
 from tests.surfaces.web.pages.test_pages import asked
 from tests.surfaces.web.served_app import Dripping, ServedApp
+from tests.surfaces.web.test_run_list import fired
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -286,3 +287,29 @@ async def test_a_late_answer_on_the_live_page_shows_who_was_first(web: ServedApp
         await web.post(f"/api/waits/{(await asked(web, run, type_))['wait']}/answer", 200, value=value)
     await expect_status(page, "completed")
     await expect(page.locator(".badge")).to_have_count(0, timeout=10_000)  # before the next periodic count
+
+
+async def test_the_list_of_runs_fits_a_small_window_without_javascript(
+    web: ServedApp, open_profile: OpenProfile
+) -> None:
+    web.book("a-note-with-a-long-name.md", "# A note with a long name\n\n## STEP 1: Write\n\nWrite it.\n")
+    await web.model(ScriptedModel(["Done."], cycle=True)).serve()
+    run = await web.begin(playbook="a-note-with-a-long-name")
+    await web.until(run, "completed")
+    await web.post("/api/schedules", 201, playbook="a-note-with-a-long-name", cron="@daily", name="minute", inputs={})
+    await web.post("/api/triggers/schedule/minute/run", 202)
+    async with web.wiring.background(web.service):
+        await eventually(lambda: fired(web))
+    profile = await open_profile(java_script_enabled=False, viewport={"width": 1100, "height": 800})
+    page = await profile.page("/runs?since=7d")
+    await expect(page.get_by_text("by schedule:minute")).to_be_visible()
+    await expect(page.get_by_role("link", name="Remove the filter since 7d")).to_be_visible()
+    table = await page.locator(".wide").bounding_box()
+    cost = await page.locator("[data-of=cost]").first.bounding_box()
+    assert table is not None
+    assert cost is not None
+    assert cost["x"] + cost["width"] <= table["x"] + table["width"]
+    await profile.go(page, f"/runs/{run}")
+    nothing = "getComputedStyle(document.getElementById('variables'), '::before').content"
+    none = await (await open_profile()).page(f"/runs/{run}")
+    assert await none.evaluate(nothing) == '"None."'

@@ -44,6 +44,8 @@ from cuebook.wiring.preview import terms_by_model
 HISTORY = 100
 """Number of runs on a page, newest first."""
 FILTERS = ("search", "status", "playbook", "owner", "trigger", "since", "until", "name")
+_CHOSEN = {"name": "file", "owner": "started by", "trigger": "triggered by", "since": "since", "until": "until"}
+"""The filters that have no field on the page, in words."""
 WAITS = 200
 """Number of waits on a page, oldest first."""
 SCHEDULES = 100
@@ -187,6 +189,7 @@ async def runs(request: Request, site: Site, who: Principal) -> Response:
     left = frozenset(row.id for row in await site.worker.interrupted(who))
     shown = await rest.page_of_runs(request, site, who, left, HISTORY)
     older = urlencode({**query, "cursor": shown.next}) if shown.next else ""
+    kept = {name: query[name] for name in FILTERS if query.get(name)}
     return await _page(
         request,
         site,
@@ -197,7 +200,12 @@ async def runs(request: Request, site: Site, who: Principal) -> Response:
         titles=await _titles(site, shown.rows),
         listed=(await site.library.read()).listed,
         asked={name: query.get(name, "") for name in FILTERS},
-        filtered=any(query.get(name) for name in FILTERS),
+        filtered=bool(kept),
+        chosen=[
+            (words, kept[name], urlencode({one: value for one, value in kept.items() if one != name}))
+            for name, words in _CHOSEN.items()
+            if name in kept
+        ],
         older=older,
         newest="cursor" in query,
         statuses=LISTED,
