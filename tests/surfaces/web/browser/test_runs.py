@@ -294,7 +294,7 @@ async def test_the_list_of_runs_fits_a_small_window_without_javascript(
 ) -> None:
     web.book("a-note-with-a-long-name.md", "# A note with a long name\n\n## STEP 1: Write\n\nWrite it.\n")
     await web.model(ScriptedModel(["Done."], cycle=True)).serve()
-    run = await web.begin(playbook="a-note-with-a-long-name")
+    run = await web.begin(playbook="a-note-with-a-long-name", model="test/a-model-of-2026-11-19")
     await web.until(run, "completed")
     await web.post("/api/schedules", 201, playbook="a-note-with-a-long-name", cron="@daily", name="minute", inputs={})
     await web.post("/api/triggers/schedule/minute/run", 202)
