@@ -177,7 +177,7 @@ async def test_a_spent_budget_of_all_runs_lets_this_run_go_on_when_it_is_approve
     await runtime.service.budgets.set("all", {"day_tokens": 1})
     waiting = await runtime.run(FLAT)
     assert waiting["requiresApproval"]["kind"] == "budget"
-    assert "The budget 'all' is spent" in waiting["requiresApproval"]["prompt"]
+    assert "never fits in the budget 'all' of 1 tokens a day" in waiting["requiresApproval"]["prompt"]
     done = await runtime.resume(waiting, True)
     assert done["status"] == "ok"
     acts = [one.act.what for one in await runtime.service.admin_audit.acts()]

@@ -57,7 +57,7 @@ async def test_a_run_that_waits_for_a_budget_is_let_go_on_from_its_page(web: Ser
     await web.until(run, "paused")
     for path in (f"/runs/{run}", "/inbox"):
         shown = await text_of(web, path)
-        assert "The budget &#39;all&#39; is spent: All runs used 0 of 1 tokens" in shown
+        assert "never fits in the budget &#39;all&#39; of 1 tokens a day" in shown
         assert f'data-api="/api/runs/{run}/allow"' in shown
         assert "Let this run go on" in shown
     shown = await text_of(web, "/usage")
