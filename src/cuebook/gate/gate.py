@@ -393,7 +393,7 @@ class Gate:
                 if one.id not in revoked
             ]
         if run.trigger and len(policies) == 1:  # otherwise the policy has changed since the run started
-            from cuebook.gate.standing import STANDING, standing_overrides  # most runs have no trigger
+            from cuebook.gate.standing_permissions import STANDING, standing_overrides  # most runs have no trigger
 
             standing = await self._kept.kept(run.tenant, STANDING)
             found += standing_overrides(standing, run, case.policy, self._clock())

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from cuebook.service.insight.meters import Meters
     from cuebook.service.insight.metrics import Metrics
     from cuebook.service.insight.sight import Sight
-    from cuebook.service.runs.listing import RunPage
+    from cuebook.service.runs.lists import RunPage
 
 T = TypeVar("T")
 
@@ -166,7 +166,7 @@ class Queries(States):
         self, which: RunFilter, *, limit: int = 100, cursor: str = "", who: Principal = Principal()
     ) -> RunPage:
         """A page of such a list: its beginning, or what follows the page that ended with this cursor."""
-        from cuebook.service.runs.listing import mark_of, page_of
+        from cuebook.service.runs.lists import mark_of, page_of
 
         asked = which.copy()
         if cursor:

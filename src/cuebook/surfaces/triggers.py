@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from cuebook.gate.standing import Standing
+from cuebook.gate.standing_permissions import Standing
 from cuebook.service.triggers.administration import TriggerView
 from cuebook.service.triggers.cron import zone_of
 from cuebook.service.triggers.permissions import Asking

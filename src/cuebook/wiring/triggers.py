@@ -24,7 +24,7 @@ from cuebook.service.triggers.firing import Read
 from cuebook.service.triggers.permissions import Permissions
 from cuebook.service.triggers.schedules import Schedules
 from cuebook.service.triggers.target import playbook_of
-from cuebook.service.triggers.watching import Completions, Watches
+from cuebook.service.triggers.watchers import Completions, Watches
 from cuebook.system.logs import log_event
 from cuebook.wiring.preview import preview_setup
 from cuebook.wiring.run_request import RunRequest, start_run, typed_inputs

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cuebook.gate.standing import STANDING, Standing
+from cuebook.gate.standing_permissions import STANDING, Standing
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Job, Store
 from cuebook.service.access.people import FORMER, NameTaken

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cuebook.gate.roles import Principal
-from cuebook.gate.standing import STANDING, Allowed
+from cuebook.gate.standing_permissions import STANDING, Allowed
 from cuebook.kernel.ports import Store
 from cuebook.service.triggers.events import FileTrigger
 from cuebook.service.triggers.permissions import Asking, Permissions

@@ -16,7 +16,7 @@ from cuebook.kernel.run import Settings
 from cuebook.service.job_runner import JobRunner
 from cuebook.service.triggers import Target
 from cuebook.service.triggers.events import EVENT_TRIGGERS, AfterTrigger, Events, EventTrigger, FileTrigger
-from cuebook.service.triggers.watching import Completions, FileWatch, check_folder
+from cuebook.service.triggers.watchers import Completions, FileWatch, check_folder
 from tests.service.triggers.scheduled import TEA, Clocked, at
 from tests.support.programs import eventually
 
@@ -123,7 +123,7 @@ async def test_a_folder_outside_the_workspace_or_too_large_is_refused(
         with pytest.raises(BadInput, match=error):
             check_folder(folder, tmp_path)
     (watched.inbox / "a").touch()
-    monkeypatch.setattr("cuebook.service.triggers.watching.MOST_FILES", 0)
+    monkeypatch.setattr("cuebook.service.triggers.watchers.MOST_FILES", 0)
     with pytest.raises(BadInput, match="more than 0 files"):
         check_folder(watched.inbox, tmp_path)
 
@@ -258,7 +258,7 @@ async def test_a_completed_run_for_which_there_is_no_room_waits(
     monkeypatch.setattr("cuebook.service.triggers.firing.MOST_REQUESTED", 1)
     await watched.trigger(AfterTrigger, after="build.md", mapping={"CUP": "run"}, overlap="parallel")
     runs = [await complete(watched, "build.md") for _ in range(3)]
-    monkeypatch.setattr("cuebook.service.triggers.watching._OVERLAP", -3600.0)  # they are older than what is looked at
+    monkeypatch.setattr("cuebook.service.triggers.watchers._OVERLAP", -3600.0)  # they are older than what is looked at
     for _ in runs:
         await watched.completions.look()
         await watched.look()

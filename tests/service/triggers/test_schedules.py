@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from cuebook.gate.roles import NotAllowed, Principal
-from cuebook.gate.standing import Allowed
+from cuebook.gate.standing_permissions import Allowed
 from cuebook.kernel.errors import BadInput, Conflict, NotFound
 from cuebook.kernel.ports import Store
 from cuebook.service.job_runner import JobRunner

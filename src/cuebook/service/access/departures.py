@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cuebook.gate.roles import Principal, User
-from cuebook.gate.standing import STANDING
+from cuebook.gate.standing_permissions import STANDING
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.notices import notice
 from cuebook.kernel.ports import Store

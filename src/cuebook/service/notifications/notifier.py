@@ -22,7 +22,7 @@ from cuebook.service.notifications.channels.channel import Reveal
 from cuebook.service.notifications.delivery import Delivery
 from cuebook.service.notifications.message import MESSAGE, Message, message_id
 from cuebook.service.notifications.people import CODE, People
-from cuebook.service.notifications.planning import Planner
+from cuebook.service.notifications.planner import Planner
 
 if TYPE_CHECKING:
     from cuebook.service.notifications.slack_requests import SlackRequests

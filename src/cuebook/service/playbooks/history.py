@@ -17,7 +17,7 @@ from cuebook.kernel.events import RunStarted
 from cuebook.kernel.ports import RunFilter, RunMark
 from cuebook.kernel.run import RunRow
 from cuebook.service.playbooks.library import Library, Listed, Shelf
-from cuebook.service.runs.listing import RunPage, cursor_of, mark_of, page_of
+from cuebook.service.runs.lists import RunPage, cursor_of, mark_of, page_of
 from cuebook.service.service import Principal, Service
 
 _LOOKED_AT = 1000

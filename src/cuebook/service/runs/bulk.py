@@ -16,7 +16,7 @@ from cuebook.kernel.events import ENDED, PAUSES, UNDER_WAY, WAITING, CancelReque
 from cuebook.kernel.ports import RunFilter
 from cuebook.kernel.run import RunRow, Signal
 from cuebook.service.runs.children import check_not_child
-from cuebook.service.runs.listing import RunPage
+from cuebook.service.runs.lists import RunPage
 from cuebook.service.service import Service
 from cuebook.stores.refusals import check_signal, no_run
 

@@ -12,7 +12,7 @@ import msgspec
 from cuebook.dialects.dialect import Input
 from cuebook.dialects.playbook import Playbook
 from cuebook.gate.roles import Principal
-from cuebook.gate.standing import Standing
+from cuebook.gate.standing_permissions import Standing
 from cuebook.kernel.errors import BadInput, Conflict, CuebookError
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.ports import Job

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cuebook.gate.standing import STANDING
+from cuebook.gate.standing_permissions import STANDING
 from cuebook.kernel.ports import Job, Store
 from cuebook.kernel.triggers import NAMED_TRIGGERS
 from cuebook.service.triggers.events import EVENT_TRIGGERS

@@ -10,7 +10,7 @@ import msgspec
 from cuebook.dialects.playbook import Playbook
 from cuebook.gate.policy.overrides import not_suggested, suggested
 from cuebook.gate.roles import NotAllowed, Principal
-from cuebook.gate.standing import STANDING, Allowed, Standing
+from cuebook.gate.standing_permissions import STANDING, Allowed, Standing
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import AskModel, ReadSource
 from cuebook.kernel.errors import BadInput, Conflict

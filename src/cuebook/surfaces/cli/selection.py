@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cuebook.service.runs.listing import Asked
+from cuebook.service.runs.lists import Asked
 from cuebook.surfaces.cli.options import Given
 
 OPTIONS: list[click.Parameter] = [

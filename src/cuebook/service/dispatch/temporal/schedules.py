@@ -23,7 +23,7 @@ from cuebook.kernel.errors import BadInput
 from cuebook.service.dispatch.dispatcher import Unreachable
 from cuebook.service.dispatch.temporal.connection import PATIENCE, unreachable
 from cuebook.service.dispatch.temporal.dispatcher import TemporalDispatcher
-from cuebook.service.dispatch.temporal.firing import FIRE, NAME, Due
+from cuebook.service.dispatch.temporal.schedule_workflow import FIRE, NAME, Due
 from cuebook.service.triggers.schedules import ON_TIME
 from cuebook.service.triggers.schedules import Schedule as Planned
 from cuebook.system.logs import log_event

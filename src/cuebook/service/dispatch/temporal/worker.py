@@ -14,8 +14,8 @@ from cuebook.service.dispatch.sweep import Sweep
 from cuebook.service.dispatch.temporal import workflow
 from cuebook.service.dispatch.temporal.activities import Activities
 from cuebook.service.dispatch.temporal.dispatcher import TemporalDispatcher
-from cuebook.service.dispatch.temporal.firing import FireWorkflow
 from cuebook.service.dispatch.temporal.queues import queues_of
+from cuebook.service.dispatch.temporal.schedule_workflow import FireWorkflow
 from cuebook.service.dispatch.temporal.schedules import Fire, FireActivity, TemporalTimers
 from cuebook.service.dispatch.temporal.slots import Slots
 from cuebook.service.dispatch.temporal.workflow import RunWorkflow

@@ -22,7 +22,7 @@ from cuebook.service.dispatch.follow import waits_for
 from cuebook.service.runs import objects as run_objects
 from cuebook.service.runs.children import is_purged
 from cuebook.service.runs.items import folded
-from cuebook.service.runs.listing import cursor_of
+from cuebook.service.runs.lists import cursor_of
 from cuebook.service.runs.tool_calls import call_object, plan_object
 from cuebook.service.runs.views import only_answered
 from cuebook.service.service import RunView, Service

@@ -20,7 +20,7 @@ from cuebook.service.triggers.events import (
     check_paths,
 )
 from cuebook.service.triggers.trigger import Target, Trigger
-from cuebook.service.triggers.watching import check_folder
+from cuebook.service.triggers.watchers import check_folder
 from cuebook.surfaces.cli import options, session
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.playbook_command import PlaybookCommand

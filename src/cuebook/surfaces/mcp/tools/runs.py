@@ -21,7 +21,7 @@ from cuebook.kernel.run import HOST, Budget, RunRow, WaitRow
 from cuebook.kernel.short_ids import short_id
 from cuebook.kernel.triggers import MCP
 from cuebook.service.playbooks.library import Listed
-from cuebook.service.runs.listing import Asked, RunPage
+from cuebook.service.runs.lists import Asked, RunPage
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.start import check_answers
 from cuebook.surfaces.mcp import run_report

@@ -24,7 +24,7 @@ from cuebook.service.decisions import decided
 from cuebook.service.runs import compare
 from cuebook.service.runs import objects as run_objects
 from cuebook.service.runs.bulk import MOST
-from cuebook.service.runs.listing import Asked, RunPage
+from cuebook.service.runs.lists import Asked, RunPage
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.service import Principal
 from cuebook.surfaces.display import moment, short

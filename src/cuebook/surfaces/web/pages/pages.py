@@ -18,7 +18,7 @@ from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import PlannedStep
 from cuebook.kernel.run import RunRow
 from cuebook.service.playbooks.library import Listed
-from cuebook.service.runs.listing import LISTED
+from cuebook.service.runs.lists import LISTED
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.service import PYTHON, Principal
 from cuebook.surfaces.triggers import OVERLAP, local_times, state_of, when

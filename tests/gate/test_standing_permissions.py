@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cuebook.gate.standing import Allowed, Standing, standing_overrides
+from cuebook.gate.standing_permissions import Allowed, Standing, standing_overrides
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.run import RunRow
 
