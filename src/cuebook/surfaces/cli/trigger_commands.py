@@ -291,8 +291,8 @@ def managing(word: str, kinds: Kinds) -> list[click.Command]:
     allow.help = (
         f"Allow in advance exactly what the runs of a {word} would ask today.\n\nOn a terminal, it shows the actions and asks; with"
         " --digest, which it needs elsewhere, it applies to what you saw, or to nothing. The permission lists single actions. It ends"
-        " when it expires, and does not apply while the playbook or the policy differs from today's: then runs wait for"
-        " approval, and a notice says why. It needs the role approver."
+        " when it expires, and does not apply while the playbook or the policy differs from today's: then a schedule is suspended, the"
+        " runs of other triggers wait for approval, and a notice says why. It needs the role approver."
     )
 
     @command("disallow", [NAME, options.AS_USER, options.STORE])
