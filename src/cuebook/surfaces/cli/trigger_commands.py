@@ -31,7 +31,15 @@ from cuebook.surfaces.cli.playbook_command import FILE, INPUTS
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.ask import someone_is_there
 from cuebook.surfaces.cli.terminal.output import complain, say
-from cuebook.surfaces.triggers import asking_lines, firing_object, view_lines, view_object, when
+from cuebook.surfaces.triggers import (
+    asking_lines,
+    firing_object,
+    trigger_line,
+    trigger_object,
+    view_lines,
+    view_object,
+    when,
+)
 from cuebook.wiring.wiring import Wiring
 
 NAME = click.Argument(["name"])
@@ -213,6 +221,30 @@ async def _point_elsewhere(admin: TriggerAdministration, kinds: Kinds, name: str
             f"There is no {kinds[0].COMMAND} named '{found.name}', but a {found.COMMAND} ({when(found)}).",
             fix=f"`cuebook {found.COMMAND} show {found.name}` shows it.",
         )
+
+
+def list_command(kinds: Kinds, help: str, none: str) -> click.Command:
+    """The command that lists triggers of these kinds. `none` is what it says if there are none."""
+
+    @command("list", [options.AS_USER, options.STORE, options.AS_JSON])
+    def _list(given: Given) -> int:
+        async def act(service: Service) -> int:
+            who = await session.acting(service, given)
+            triggers = administration(given, service).triggers
+            found: list[Trigger] = [one for kind in kinds for one in await triggers.page(kind, who)]
+            if given["as_json"]:
+                sys.stdout.write(views.json_line([trigger_object(one, service.clock()) for one in found]))
+                return 0
+            for one in found:
+                say(trigger_line(one))
+            if not found:
+                say(none)
+            return 0
+
+        return session.with_service(given, act, looking=True)
+
+    _list.help = _list.short_help = help
+    return _list
 
 
 def managing(word: str, kinds: Kinds) -> list[click.Command]:

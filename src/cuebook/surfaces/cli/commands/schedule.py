@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from cuebook.dialects.playbook import Playbook
@@ -11,22 +9,18 @@ from cuebook.service.service import Service
 from cuebook.service.triggers.cron import next_moment
 from cuebook.service.triggers.schedules import CATCH_UP, Schedule, check_times
 from cuebook.service.triggers.trigger import Target
-from cuebook.surfaces.cli import options, session
-from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.playbook_command import PlaybookCommand
-from cuebook.surfaces.cli.terminal import views
-from cuebook.surfaces.cli.terminal.output import say
 from cuebook.surfaces.cli.trigger_commands import (
     ALLOW,
     TARGET,
     add_trigger,
-    administration,
     duration_of,
+    list_command,
     managing,
     name_of,
     overlap_option,
 )
-from cuebook.surfaces.triggers import trigger_line, trigger_object
 
 HELP = """Run a playbook at the times of a cron expression.
 
@@ -83,24 +77,11 @@ def schedule_command() -> None:
     pass
 
 
-@command("list", [options.AS_USER, options.STORE, options.AS_JSON])
-def _list(given: Given) -> int:
-    """List the schedules, when each fires next, and what became of its last firing."""
-
-    async def act(service: Service) -> int:
-        found = await administration(given, service).triggers.page(Schedule, await session.acting(service, given))
-        if given["as_json"]:
-            sys.stdout.write(views.json_line([trigger_object(one, service.clock()) for one in found]))
-            return 0
-        for one in found:
-            say(trigger_line(one))
-        if not found:
-            say("There are no schedules. `cuebook schedule add FILE --cron '30 6 * * 1-5'` adds one.")
-        return 0
-
-    return session.with_service(given, act, looking=True)
-
-
+_list = list_command(
+    [Schedule],
+    "List the schedules, when each fires next, and what became of its last firing.",
+    "There are no schedules. `cuebook schedule add FILE --cron '30 6 * * 1-5'` adds one.",
+)
 _add_command = PlaybookCommand("add", _ADD, HELP, "Run {title} at planned times.", _add)
 _add_command.short_help = "Run a playbook at the times of a cron expression."
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +18,20 @@ from cuebook.service.triggers.events import (
     Webhook,
     check_paths,
 )
-from cuebook.service.triggers.trigger import Target, Trigger
+from cuebook.service.triggers.trigger import Target
 from cuebook.service.triggers.watchers import check_folder
-from cuebook.surfaces.cli import options, session
-from cuebook.surfaces.cli.options import Given, command
+from cuebook.surfaces.cli import session
+from cuebook.surfaces.cli.options import Given
 from cuebook.surfaces.cli.playbook_command import PlaybookCommand
-from cuebook.surfaces.cli.terminal import views
-from cuebook.surfaces.cli.terminal.output import say
 from cuebook.surfaces.cli.trigger_commands import (
     ALLOW,
     TARGET,
     add_trigger,
-    administration,
+    list_command,
     managing,
     name_of,
     overlap_option,
 )
-from cuebook.surfaces.triggers import trigger_line, trigger_object
 
 HELP = """Run a playbook when something happens.
 
@@ -148,26 +144,11 @@ def trigger_command() -> None:
     pass
 
 
-@command("list", [options.AS_USER, options.STORE, options.AS_JSON])
-def _list(given: Given) -> int:
-    """List the triggers, what fires each, and what became of its last firing."""
-
-    async def act(service: Service) -> int:
-        who = await session.acting(service, given)
-        triggers = administration(given, service).triggers
-        found: list[Trigger] = [one for kind in EVENT_TRIGGERS for one in await triggers.page(kind, who)]
-        if given["as_json"]:
-            sys.stdout.write(views.json_line([trigger_object(one, service.clock()) for one in found]))
-            return 0
-        for one in found:
-            say(trigger_line(one))
-        if not found:
-            say("There are no triggers. `cuebook trigger add --help` explains how to add one.")
-        return 0
-
-    return session.with_service(given, act, looking=True)
-
-
+_list = list_command(
+    EVENT_TRIGGERS,
+    "List the triggers, what fires each, and what became of its last firing.",
+    "There are no triggers. `cuebook trigger add --help` explains how to add one.",
+)
 _add_command = PlaybookCommand("add", _ADD, HELP, "Run {title} when something happens.", _add)
 _add_command.short_help = "Run a playbook when something happens."
 
