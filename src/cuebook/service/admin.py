@@ -213,7 +213,7 @@ class Administration:
         return await depart(self._store, self, msgspec.convert(body, User), body, self._clock(), who)
 
     async def notify(self, notice: Job) -> None:
-        """Puts a notice, if anyone is to be notified of anything. Nobody is without a service."""
+        """Puts a notice if there are channels; none without a service."""
 
     async def principal(self, name: str, tenant: str = "local") -> Principal:
         """The user with this name, with their roles."""

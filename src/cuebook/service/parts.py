@@ -174,7 +174,7 @@ class Parts(Queries):
         return self.budgets.budgets if known[1] else None
 
     async def _go_on(self, wait: WaitRow, who: Principal) -> None:
-        """Ends a pause. Somebody else may have ended it, or its run, in the meantime."""
+        """Ends a pause. Someone else may have ended it, or its run, in the meantime."""
         with suppress(AlreadyAnswered, WaitClosed, WaitExpired):
             await self._service._complete(wait, {}, who)
 

@@ -858,7 +858,7 @@ class Service(Parts):
             if await self.is_interrupted(run.id):
                 onward = f"`cuebook resume {run.id}` continues the run."
             raise type(late)(late.message, fix=too_late(await self._store.wait(row.id), onward)) from None
-        from cuebook.service.insight.decision_log import log_decided  # most runs wait for nobody
+        from cuebook.service.insight.decision_log import log_decided  # most runs never wait for a person
 
         log_decided(done, kept, who)
         await self.wake(row.run)

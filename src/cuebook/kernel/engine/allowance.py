@@ -120,7 +120,7 @@ def _close_open(driver: Driver, key: Key) -> None:
 
 
 def _needs(why: Exceeded) -> dict[str, Any]:
-    """What the call may use at most, for whoever looks whether there is room for it again."""
+    """The most that the call may use: the run continues when there is room for that."""
     return {} if why.most is None else {"money": why.most.held, "tokens": why.most.held_tokens}
 
 

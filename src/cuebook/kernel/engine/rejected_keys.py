@@ -1,6 +1,6 @@
 """A model call whose provider rejects our key waits until the key is changed, instead of failing.
 
-Which keys there are, and where they come from, is known to the performer and to whoever ends the wait.
+Which keys there are, and where they come from, is known to the performer and to the code that ends the wait.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def rejected(
 
 
 async def changed(driver: Driver, line: Line, key: Key, failed: Failed | None = None) -> bool:
-    """Waits until somebody says that the key was changed; without a failure, only if such a wait is open."""
+    """Waits until the key was changed; without a failure, only if such a wait is open."""
     recorded = driver.recorded
     purpose, known = "", None
     for number in count(1):

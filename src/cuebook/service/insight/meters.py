@@ -1,6 +1,6 @@
 """Counts what happens to the runs of this process, in plain numbers: nothing here costs more than a few dictionary look-ups.
 
-`metrics` turns them into a text for Prometheus when somebody asks.
+`metrics` turns them into a text for Prometheus when it is scraped.
 """
 
 from __future__ import annotations

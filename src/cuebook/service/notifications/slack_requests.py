@@ -151,7 +151,7 @@ class SlackRequests:
             f" {code} at {where}`cuebook notify link {code}`. It is valid for ten minutes; show it to nobody."
         )
 
-    # --- what Slack is told ---
+    # --- messages to Slack ---
 
     async def _tell(self, name: str, click: Click, words: str) -> None:
         said = {"channel": click.place, "user": click.user, "text": quoted(words), "parse": "none"}

@@ -142,7 +142,7 @@ class TriggerAdministration:
                 await self._timers.create(one)
 
     async def _adjust_timer(self, trigger: Trigger, *, removed: bool = False) -> None:
-        """Tells the timer of a schedule about a change. If it cannot be told, what it fires is skipped."""
+        """Updates the timer of a schedule. If that fails, what it fires is skipped."""
         if not isinstance(trigger, Schedule) or not trigger.timer or self._timers is None:
             return
         try:
@@ -173,7 +173,7 @@ class TriggerAdministration:
 
     async def _add_event_trigger(self, trigger: Trigger, who: Principal) -> None:
         if isinstance(trigger, Webhook):
-            who.require("admin", "add webhooks, which start runs for whoever can sign a request")
+            who.require("admin", "add webhooks, which start runs for anyone who can sign a request")
             await self._secret(trigger.secret, trigger.tenant, False)
         if isinstance(trigger, AfterTrigger):
             await check_no_loop(self.triggers, trigger)

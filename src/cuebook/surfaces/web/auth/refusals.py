@@ -1,4 +1,4 @@
-"""Counts the requests of each address that were refused, so that an address that keeps trying is told to stop."""
+"""Counts the requests of each address that were refused, so that an address that keeps trying has to wait."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 
 MOST = 60
-"""Refused requests of one address in a minute, after which it is told to wait. What is signed is still accepted: behind a proxy, all have one address."""
+"""Refused requests of one address in a minute, after which it has to wait. What is signed is still accepted: behind a proxy, all have one address."""
 _ADDRESSES = 1000
 
 
