@@ -292,7 +292,7 @@ async def test_a_completed_run_fires_once_and_its_id_becomes_an_input(watched: W
 
 async def test_a_run_that_is_cancelled_or_was_completed_before_fires_nothing(watched: Watched) -> None:
     await complete(watched, "build.md")
-    await watched.trigger(AfterTrigger, after="build.md", created=watched.store.now())
+    await watched.trigger(AfterTrigger, after="build.md", created=watched.store.now() + 1)  # its clock is an estimate
     run = await watched.service.start(Playbook.from_text(TEA, "build.md"), {}, Settings())
     await watched.end(run.id)
     await watched.completions.look()
