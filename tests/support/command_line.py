@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.fork_server import ForkServers, restore_signals
+from tests.support.fork_server import ForkedProcess, ForkServers, restore_signals
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 PYTHON = {
@@ -100,24 +100,40 @@ class CommandLine:
     def begin(
         self, *args: str | Path, stdin: Any = subprocess.DEVNULL, before: Callable[[], None] | None = None, **more: Any
     ) -> subprocess.Popen[str]:
-        """Starts a new process; `before` is called in it before it becomes `cuebook`."""
+        """Starts a process: a fork if possible. `before` is called in it before it becomes `cuebook`."""
+        words = [str(arg) for arg in args]
+        streams = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
+        if before is None and set(streams) == {"stdin", "stdout", "stderr"}:
+            forked = self.forked(words, text=True, encoding="utf-8", **streams)
+            if forked is not None:
+                return forked
+        return self._new(words, before, **streams)
 
+    def forked(self, words: list[str], environ: Mapping[str, str] | None = None, **given: Any) -> ForkedProcess | None:
+        """`cuebook` as a fork; None if a test changed the environment of Python itself."""
+        environ = self.environ if environ is None else environ
+        parent = _fork_servers.taken(environ) if self._is_ours(environ) else None
+        if parent is None:
+            return None
+        return ForkedProcess(_fork_servers, parent, ["cuebook", *words], cwd=self.work, env=environ, **given)
+
+    def _is_ours(self, environ: Mapping[str, str]) -> bool:
+        return environ.get("PYTHONPATH", "").startswith(self._path)  # what comes after it hides nothing of ours
+
+    def _new(self, words: list[str], before: Callable[[], None] | None = None, **given: Any) -> subprocess.Popen[str]:
         def prepared() -> None:
             restore_signals()
             if before is not None:
                 before()
 
         return subprocess.Popen(
-            [sys.executable, "-m", "cuebook", *map(str, args)],
+            [sys.executable, "-m", "cuebook", *words],
             cwd=self.work,
             env=self.environ,
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
             preexec_fn=prepared,
-            **more,
+            **given,
         )
 
     def until(self, *args: str | Path, kill_at: Callable[[dict[str, Any]], bool]) -> bool:
@@ -144,7 +160,7 @@ class CommandLine:
         more: Mapping[str, str] | None = None,
     ) -> Ran | None:
         """Runs `cuebook` or a script with `more` in its environment; None if a test changed the environment of Python itself."""
-        if not self.environ.get("PYTHONPATH", "").startswith(self._path):  # what comes after it hides nothing of ours
+        if not self._is_ours(self.environ):
             return None
         environ = {**self.environ, **(more or {})}
         wrote = _fork_servers.call(str(program), [str(arg) for arg in args], self.work, environ, stdin)
@@ -152,8 +168,9 @@ class CommandLine:
 
     def start(self, *args: str | Path, stdin: str | None = None) -> Ran:
         """Like `call`, but always in a new process."""
-        process = self.begin(*args, stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL)
-        return finished(process, stdin)
+        given = subprocess.DEVNULL if stdin is None else subprocess.PIPE
+        words = [str(arg) for arg in args]
+        return finished(self._new(words, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE), stdin)
 
     def files(self) -> list[str]:
         return sorted(str(path.relative_to(self.home.parent)) for path in self.home.parent.rglob("*"))

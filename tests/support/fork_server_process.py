@@ -7,6 +7,8 @@ used by other fork servers.
 from __future__ import annotations
 
 import atexit
+import contextlib
+import fcntl
 import gc
 import importlib
 import io
@@ -16,6 +18,7 @@ import pkgutil
 import runpy
 import socket
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
@@ -40,23 +43,36 @@ def main() -> None:
     # What comes before is our own: the folder of this file, and what the path of a call says instead.
     places = sys.path[sys.path.index(os.environ["PYTHONPATH"]) + 1 :]
     del sys.path[0]
-    with socket.socket(fileno=int(sys.argv[1])) as line:
-        line.sendall(json.dumps(sorted(loaded())).encode() + b"\n")
-        gc.collect()
-        gc.freeze()
-        while True:
-            asked, streams = next_call(line)
-            if asked is None:
-                return
-            child = os.fork()
+    line = socket.socket(fileno=int(sys.argv[1]))
+    line.sendall(json.dumps(sorted(loaded())).encode() + b"\n")
+    gc.collect()
+    gc.freeze()
+    while True:
+        asked, streams = next_call(line)
+        if asked is None:
+            line.close()
+            return
+        child = os.fork()
+        if "program" not in asked:  # a second server, which has everything loaded at once
             if not child:
-                break
+                line.close()
+                line = socket.socket(fileno=streams[0])
+            else:
+                os.close(streams[0])
+        else:
+            if not child:
+                line.close()
+                live(asked, streams, places)
             for stream in streams:
                 os.close(stream)
-            line.sendall(b"%d\n" % child)
+            _tell(line, child)
             _, status = os.waitpid(child, 0)
-            line.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
-    live(asked, streams, places)
+            _tell(line, os.waitstatus_to_exitcode(status))
+
+
+def _tell(line: socket.socket, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the tests were killed
+        line.sendall(b"%d\n" % number)
 
 
 def live(asked: dict[str, Any], streams: list[int], places: list[str]) -> NoReturn:
@@ -134,6 +150,8 @@ def _become(asked: dict[str, Any], streams: list[int], places: list[str]) -> Non
         stream = _stream(number, getattr(sys, name))
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    if asked.get("terminal"):
+        TERMINALS[asked["terminal"]]()
     os.chdir(asked["folder"])
     own = {
         name: value for name, value in os.environ.items() if name == "LC_CTYPE"
@@ -145,6 +163,28 @@ def _become(asked: dict[str, Any], streams: list[int], places: list[str]) -> Non
     sys.argv = [program, *asked["args"]]
     first = os.path.dirname(program) if _is_script(program) else os.getcwd()
     sys.path[:] = [first, *os.environ["PYTHONPATH"].split(os.pathsep), *places]
+
+
+def take_terminal() -> None:
+    """Makes the pseudo-terminal on stdin the controlling terminal, for Ctrl-C and for reading answers."""
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def to_the_background() -> None:
+    """Like `&` in a shell: another process has the keyboard."""
+    take_terminal()
+    shell = os.getpgrp()
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        os._exit(os.waitstatus_to_exitcode(status))
+    os.setpgid(0, 0)
+    assert os.tcgetpgrp(0) == shell
+
+
+TERMINALS = {"own": take_terminal, "background": to_the_background}
+"""What a process may be to the terminal that it was given as its standard streams."""
 
 
 def _stream(number: int, old: TextIO) -> TextIO:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
 import re
 import signal
 import subprocess
 import sys
-import termios
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.cells import cell_len
 
 from tests.support.command_line import CommandLine
+from tests.support.fork_server_process import TERMINALS
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 _PATIENCE = 30.0
@@ -111,15 +111,20 @@ class TerminalSession:
         self._changed = threading.Condition()
         self._ended = False
         made = {**cli.environ, "TERM": "xterm-256color", "COLUMNS": str(width), "LINES": "24", **environ}
+        terminal = ("background" if background else "own") if own else ""
+        streams: dict[str, Any] = {
+            "stdin": theirs,
+            "stdout": theirs if out is None else os.open(out, os.O_CREAT | os.O_WRONLY),
+            "stderr": theirs,
+        }
+        forked = None if then else cli.forked([*args], made, terminal=terminal, **streams)
         command = [sys.executable, "-m", "cuebook", *args]
-        self.process = subprocess.Popen(
+        self.process = forked or subprocess.Popen(
             ["sh", "-c", f'"$@"; {then}', "sh", *command] if then else command,
             cwd=cli.work,
             env=made,
-            stdin=theirs,
-            stdout=theirs if out is None else os.open(out, os.O_CREAT | os.O_WRONLY),
-            stderr=theirs,
-            preexec_fn=(_to_the_background if background else _take_terminal) if own else None,
+            preexec_fn=_taking(terminal) if terminal else None,
+            **streams,
         )
         os.close(theirs)
         self._reader = threading.Thread(target=self._read)
@@ -194,20 +199,9 @@ def _cut_letter(data: bytes) -> bytes:
     return b""
 
 
-def _take_terminal() -> None:
-    """Makes the pseudo-terminal the controlling terminal, for Ctrl-C and for reading answers."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.setsid()
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+def _taking(terminal: str) -> Callable[[], None]:
+    def take() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        TERMINALS[terminal]()
 
-
-def _to_the_background() -> None:
-    """Like `&` in a shell: another process has the keyboard."""
-    _take_terminal()
-    shell = os.getpgrp()
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        os._exit(os.waitstatus_to_exitcode(status))
-    os.setpgid(0, 0)
-    assert os.tcgetpgrp(0) == shell
+    return take
