@@ -4,14 +4,15 @@ lines."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 
 from cuebook.dialects.presentation.projection import Refusal
 from cuebook.formats.suggestions import meant
-from cuebook.testing.cases import Called, Expected, Listed, Messages, Words
+from cuebook.testing.cases import Artifact, Called, Expected, Listed, Messages, Words
 from cuebook.testing.scripts import Done
 from cuebook.testing.stage import Asked, ToolRequest
 
@@ -58,6 +59,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[Refusal, ...] = ()
     """Rejected replies."""
     triggers: tuple[str, ...] = ()
+    unrecorded: frozenset[str] = frozenset()
+    """Which of `commands`, `requests` and `calls` lack some that only read: the journal does not contain them."""
 
 
 class Mismatch(msgspec.Struct, frozen=True):
@@ -71,38 +74,75 @@ class Mismatch(msgspec.Struct, frozen=True):
     step: str = ""
 
 
+class Check(NamedTuple):
+    """One thing that a case expects of a run."""
+
+    name: str
+    """What it is about, as in `output of step 2`."""
+    find: Callable[[Outcome], Iterator[Mismatch]]
+    """Returns how a run differs."""
+    needs: str = ""
+    """What the outcome must have recorded in full: `commands`, `requests` or `calls`; empty if it always has."""
+
+
 def compare(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
     if outcome.refused is not None or expected.refused is not None:
         yield from _refused(expected, outcome)
         return
     for name, why in outcome.missing.items():
         yield Mismatch(expected.line, f"call to {name}", "a result in the test", why, name)
-    yield from _status(expected, outcome)
-    if expected.error is not None:
-        yield from _words(expected.error, outcome.error, "error", outcome.step)
-    yield from _steps(expected, outcome)
-    yield from _traced(expected, outcome)
-    yield from _by_name(expected.variables, outcome.variables, "variable")
-    yield from _by_name(expected.outputs, outcome.outputs, "output of step", steps=True)
-    yield from _requests(expected, outcome)
-    yield from _artifact(expected, outcome)
-    yield from _conversation(expected, outcome)
-    yield from _warnings(expected.warnings, outcome.warnings)
-    yield from _questions(expected, outcome)
-    for call in expected.calls:
-        yield from _called(call, outcome.calls)
-    yield from _done(expected.commands, outcome.commands, "command", "no command was run in this step")
-    yield from _done(expected.requests, outcome.requests, "request", "nothing was sent in this step")
-    asked = tuple(step for step, _ in outcome.approvals)
-    if expected.approvals is not None and expected.approvals.texts != asked:
-        wanted = _list(expected.approvals.texts)
-        yield Mismatch(expected.approvals.line, "steps that asked for approval", wanted, _list(asked))
+    for check in checks(expected):
+        yield from check.find(outcome)
     if outcome.left and outcome.status == "completed":
         replies = f"{outcome.left} more repl{'y' if outcome.left == 1 else 'ies'} to be used"
         yield Mismatch(expected.line, "replies", replies, f"the run ended after {len(outcome.asked)} requests")
     if outcome.answers_left and outcome.status == "completed":
         answers = f"{outcome.answers_left} more answer{'s' * (outcome.answers_left > 1)} to be used"
         yield Mismatch(expected.line, "answers", answers, f"the run asked {len(outcome.questions)} times")
+
+
+def checks(expected: Expected) -> Iterator[Check]:
+    """All that a case expects of a run that starts, each by itself."""
+    yield Check("status", partial(_status, expected))
+    if expected.error is not None:
+        yield Check("error", partial(_error, expected.error))
+    if expected.ran is not None:
+        yield Check("steps that ran", partial(_ran, expected.ran))
+    if expected.skipped is not None:
+        yield Check("steps that are skipped", partial(_skipped, expected.skipped))
+    if expected.path is not None:
+        yield Check("path", partial(_path, expected.path))
+    if expected.events is not None:
+        yield Check("events", partial(_events, expected.events))
+    for step, (line, wanted) in expected.results.items():
+        yield Check(f"result of {step}", partial(_step_result, step, line, wanted))
+    for name, words in expected.variables.items():
+        yield Check(f"variable {name}", partial(_variable, name, words))
+    for step, words in expected.outputs.items():
+        yield Check(f"output of step {step}", partial(_output, step, words))
+    for step, words in expected.prompts.items():
+        yield Check(f"prompt of step {step}", partial(_prompt, step, words))
+    for step, words in expected.system.items():
+        yield Check(f"system message of step {step}" if step else "system message", partial(_system, step, words))
+    if expected.artifact is not None:
+        yield Check("artifact", partial(_artifact, expected.artifact))
+    yield from _conversation(expected)
+    if expected.warnings is not None:
+        yield Check("warnings", partial(_warnings, expected.warnings))
+    if expected.questions is not None:
+        yield Check("steps that asked a question", partial(_questions, expected.questions))
+    for step, words in expected.asked.items():
+        yield Check(f"question of step {step}", partial(_question, step, words))
+    for number, call in enumerate(expected.calls, 1):
+        again = sum(one.tool == call.tool for one in expected.calls[: number - 1])
+        name = f"call to {call.tool}" + (f" ({again + 1})" if again else "")
+        yield Check(name, partial(_called, call), "calls")
+    for step, words in expected.commands.items():
+        yield Check(f"command of step {step}", partial(_command, step, words), "commands")
+    for step, words in expected.requests.items():
+        yield Check(f"request of step {step}", partial(_request, step, words), "requests")
+    if expected.approvals is not None:
+        yield Check("steps that asked for approval", partial(_approvals, expected.approvals))
 
 
 def _refused(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
@@ -126,32 +166,40 @@ def _status(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
     yield Mismatch(line, "status", wanted, f"{outcome.status}: {why}" if why else outcome.status, outcome.step)
 
 
+def _error(words: Words, outcome: Outcome) -> Iterator[Mismatch]:
+    yield from _words(words, outcome.error, "error", outcome.step)
+
+
 def _wanted_status(expected: Expected) -> str:
     return "completed" if expected.status is None else expected.status.texts[0]
 
 
-def _steps(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
-    if expected.ran is not None and expected.ran.texts != outcome.ran:
-        yield Mismatch(expected.ran.line, "steps that ran", _list(expected.ran.texts), _list(outcome.ran))
-    if expected.skipped is not None:
-        ran = [label for label in expected.skipped.texts if label in outcome.ran]
-        if ran:
-            wanted = _list(expected.skipped.texts)
-            yield Mismatch(expected.skipped.line, "steps that are skipped", wanted, f"{_list(ran)} ran", ran[0])
+def _ran(wanted: Listed, outcome: Outcome) -> Iterator[Mismatch]:
+    if wanted.texts != outcome.ran:
+        yield Mismatch(wanted.line, "steps that ran", _list(wanted.texts), _list(outcome.ran))
 
 
-def _traced(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
-    if expected.path is not None and expected.path.texts != outcome.path:
-        yield Mismatch(expected.path.line, "path", _list(expected.path.texts), _list(outcome.path))
-    if expected.events is not None and not _follow(expected.events.texts, outcome.events):
-        yield Mismatch(
-            expected.events.line, "events, in this order", _list(expected.events.texts), _list(outcome.events)
-        )
-    for step, (line, wanted) in expected.results.items():
-        if step not in outcome.results:
-            yield Mismatch(line, f"result of {step}", _json(wanted), "nothing: it did not run", step)
-        elif not _holds(wanted, outcome.results[step]):
-            yield Mismatch(line, f"result of {step}", _json(wanted), _json(outcome.results[step]), step)
+def _skipped(wanted: Listed, outcome: Outcome) -> Iterator[Mismatch]:
+    ran = [label for label in wanted.texts if label in outcome.ran]
+    if ran:
+        yield Mismatch(wanted.line, "steps that are skipped", _list(wanted.texts), f"{_list(ran)} ran", ran[0])
+
+
+def _path(wanted: Listed, outcome: Outcome) -> Iterator[Mismatch]:
+    if wanted.texts != outcome.path:
+        yield Mismatch(wanted.line, "path", _list(wanted.texts), _list(outcome.path))
+
+
+def _events(wanted: Listed, outcome: Outcome) -> Iterator[Mismatch]:
+    if not _follow(wanted.texts, outcome.events):
+        yield Mismatch(wanted.line, "events, in this order", _list(wanted.texts), _list(outcome.events))
+
+
+def _step_result(step: str, line: int, wanted: Any, outcome: Outcome) -> Iterator[Mismatch]:
+    if step not in outcome.results:
+        yield Mismatch(line, f"result of {step}", _json(wanted), "nothing: it did not run", step)
+    elif not _holds(wanted, outcome.results[step]):
+        yield Mismatch(line, f"result of {step}", _json(wanted), _json(outcome.results[step]), step)
 
 
 def _follow(wanted: Sequence[str], found: Sequence[str]) -> bool:
@@ -160,34 +208,39 @@ def _follow(wanted: Sequence[str], found: Sequence[str]) -> bool:
     return all(any(one == another for another in rest) for one in wanted)
 
 
-def _by_name(
-    wanted: Mapping[str, Words], found: Mapping[str, Any], what: str, *, steps: bool = False
-) -> Iterator[Mismatch]:
-    for name, words in wanted.items():
-        step = name if steps else ""
-        if name in found and _same_data(words.equals, found[name]):
-            continue
-        if name in found:
-            yield from _words(words, _text(found[name]), f"{what} {name}", step)
-            continue
-        own = [one for one in found if not one.startswith("__")]
-        got = f"nothing. {meant(name, own)}" if own else "nothing"
-        yield Mismatch(words.line, f"{what} {name}", _wanted(words), got, step)
+def _variable(name: str, words: Words, outcome: Outcome) -> Iterator[Mismatch]:
+    yield from _named(name, words, outcome.variables, f"variable {name}")
 
 
-def _requests(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
-    for step, words in expected.prompts.items():
-        yield from _among([one.prompt for one in outcome.asked if _of(one, step)], words, "prompt", step)
-    for step, words in expected.system.items():
-        texts = [one.system for one in outcome.asked if not step or _of(one, step)]
-        if step:
-            yield from _among(texts, words, "system message", step)
-            continue
-        for one in outcome.asked:
-            problems = list(_words(words, one.system, f"system message of step {one.step}", one.step))
-            yield from problems
-            if problems:
-                return
+def _output(step: str, words: Words, outcome: Outcome) -> Iterator[Mismatch]:
+    yield from _named(step, words, outcome.outputs, f"output of step {step}", step)
+
+
+def _named(name: str, words: Words, found: Mapping[str, Any], about: str, step: str = "") -> Iterator[Mismatch]:
+    if name in found and _same_data(words.equals, found[name]):
+        return
+    if name in found:
+        yield from _words(words, _text(found[name]), about, step)
+        return
+    own = [one for one in found if not one.startswith("__")]
+    got = f"nothing. {meant(name, own)}" if own else "nothing"
+    yield Mismatch(words.line, about, _wanted(words), got, step)
+
+
+def _prompt(step: str, words: Words, outcome: Outcome) -> Iterator[Mismatch]:
+    yield from _among([one.prompt for one in outcome.asked if _of(one, step)], words, "prompt", step)
+
+
+def _system(step: str, words: Words, outcome: Outcome) -> Iterator[Mismatch]:
+    if step:
+        texts = [one.system for one in outcome.asked if _of(one, step)]
+        yield from _among(texts, words, "system message", step)
+        return
+    for one in outcome.asked:
+        problems = list(_words(words, one.system, f"system message of step {one.step}", one.step))
+        yield from problems
+        if problems:
+            return
 
 
 def _of(asked: Asked, step: str) -> bool:
@@ -195,9 +248,20 @@ def _of(asked: Asked, step: str) -> bool:
     return step in (asked.step, asked.group)
 
 
-def _done(wanted: Mapping[str, Words], done: Sequence[Done], what: str, none: str) -> Iterator[Mismatch]:
-    for step, words in wanted.items():
-        yield from _among([one.words for one in done if one.step == step], words, what, step, none)
+def _command(step: str, words: Words, outcome: Outcome) -> Iterator[Mismatch]:
+    texts = [one.words for one in outcome.commands if one.step == step]
+    yield from _among(texts, words, "command", step, "no command was run in this step")
+
+
+def _request(step: str, words: Words, outcome: Outcome) -> Iterator[Mismatch]:
+    texts = [one.words for one in outcome.requests if one.step == step]
+    yield from _among(texts, words, "request", step, "nothing was sent in this step")
+
+
+def _approvals(wanted: Listed, outcome: Outcome) -> Iterator[Mismatch]:
+    asked = tuple(step for step, _ in outcome.approvals)
+    if wanted.texts != asked:
+        yield Mismatch(wanted.line, "steps that asked for approval", _list(wanted.texts), _list(asked))
 
 
 def _among(
@@ -216,10 +280,7 @@ def _among(
         yield from _words(Words(words.line, not_contains=words.not_contains), text, about, step)
 
 
-def _artifact(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
-    wanted = expected.artifact
-    if wanted is None:
-        return
+def _artifact(wanted: Artifact, outcome: Outcome) -> Iterator[Mismatch]:
     line = wanted.words.line
     if outcome.artifact is None:
         yield Mismatch(line, "artifact", _wanted(wanted.words) or f"of type {wanted.type}", "nothing")
@@ -229,20 +290,33 @@ def _artifact(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
         yield Mismatch(line, "type of the artifact", wanted.type or "none", outcome.artifact_type or "none")
 
 
-def _conversation(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
+def _conversation(expected: Expected) -> Iterator[Check]:
     if expected.messages is not None:
-        yield from _messages(expected.messages, outcome)
-    if expected.result is not None and not _holds(expected.result[1], outcome.result):
-        line, wanted = expected.result
+        yield Check("messages", partial(_messages, expected.messages))
+    if expected.result is not None:
+        yield Check("result", partial(_result, *expected.result))
+    if expected.refusals is not None:
+        yield Check("refused replies", partial(_refusals, expected.refusals))
+    if expected.triggers is not None:
+        yield Check("triggers that fired", partial(_triggers, expected.triggers))
+
+
+def _result(line: int, wanted: Any, outcome: Outcome) -> Iterator[Mismatch]:
+    if not _holds(wanted, outcome.result):
         yield Mismatch(line, "result", _json(wanted), _json(outcome.result), outcome.step)
+
+
+def _refusals(wanted: Listed, outcome: Outcome) -> Iterator[Mismatch]:
     rules = tuple(one.rule for one in outcome.refusals)
-    if expected.refusals is not None and expected.refusals.texts != rules:
+    if wanted.texts != rules:
         got = "\n".join(f"{one.rule} at {one.position}: {one.problem}" for one in outcome.refusals) or "none"
         where = outcome.refusals[-1].playbook if outcome.refusals else ""
-        yield Mismatch(expected.refusals.line, "refused replies", _list(expected.refusals.texts), got, where)
-    if expected.triggers is not None and expected.triggers.texts != outcome.triggers:
-        wanted_ids = _list(expected.triggers.texts)
-        yield Mismatch(expected.triggers.line, "triggers that fired", wanted_ids, _list(outcome.triggers))
+        yield Mismatch(wanted.line, "refused replies", _list(wanted.texts), got, where)
+
+
+def _triggers(wanted: Listed, outcome: Outcome) -> Iterator[Mismatch]:
+    if wanted.texts != outcome.triggers:
+        yield Mismatch(wanted.line, "triggers that fired", _list(wanted.texts), _list(outcome.triggers))
 
 
 def _messages(wanted: Messages, outcome: Outcome) -> Iterator[Mismatch]:
@@ -268,9 +342,8 @@ def _same_data(wanted: str | None, found: Any) -> bool:
         return False
 
 
-def _warnings(wanted: Listed | None, found: Sequence[str]) -> Iterator[Mismatch]:
-    if wanted is None:
-        return
+def _warnings(wanted: Listed, outcome: Outcome) -> Iterator[Mismatch]:
+    found = outcome.warnings
     got = "\n".join(found) or "none"
     if not wanted.texts and found:
         yield Mismatch(wanted.line, "warnings", "none", got)
@@ -279,20 +352,22 @@ def _warnings(wanted: Listed | None, found: Sequence[str]) -> Iterator[Mismatch]
             yield Mismatch(wanted.line, "warnings", f"one that contains: {text}", got)
 
 
-def _questions(expected: Expected, outcome: Outcome) -> Iterator[Mismatch]:
+def _questions(wanted: Listed, outcome: Outcome) -> Iterator[Mismatch]:
     steps = tuple(step for step, _ in outcome.questions)
-    if expected.questions is not None and expected.questions.texts != steps:
-        wanted = expected.questions
+    if wanted.texts != steps:
         yield Mismatch(wanted.line, "steps that asked a question", _list(wanted.texts), _list(steps))
-    for step, words in expected.asked.items():
-        texts = [text for one, text in outcome.questions if one == step]
-        if not texts:
-            yield Mismatch(words.line, f"question of step {step}", _wanted(words), "nothing was asked", step)
-        elif texts[0]:  # an unattended run does not record the text of its questions
-            yield from _words(words, texts[0], f"question of step {step}", step)
 
 
-def _called(wanted: Called, made: Sequence[ToolRequest]) -> Iterator[Mismatch]:
+def _question(step: str, words: Words, outcome: Outcome) -> Iterator[Mismatch]:
+    texts = [text for one, text in outcome.questions if one == step]
+    if not texts:
+        yield Mismatch(words.line, f"question of step {step}", _wanted(words), "nothing was asked", step)
+    elif texts[0]:  # an unattended run does not record the text of its questions
+        yield from _words(words, texts[0], f"question of step {step}", step)
+
+
+def _called(wanted: Called, outcome: Outcome) -> Iterator[Mismatch]:
+    made = outcome.calls
     same = [call for call in made if call.tool == wanted.tool]
     if any(_holds(wanted.arguments, call.arguments) for call in same):
         return

@@ -10,19 +10,15 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from cuebook.dialects import registry
 from cuebook.dialects.dialect import Dialect, Document
 from cuebook.dialects.playbook import Playbook
-from cuebook.dialects.presentation.projection import ProgramRun
 from cuebook.formats.values import BadFile
 from cuebook.kernel.errors import BadInput, CuebookError
-from cuebook.kernel.events import Performed, RunStarted, StepStarted, WaitOpened, Warned
-from cuebook.kernel.journal import without_void
-from cuebook.kernel.outcomes import Answer
 from cuebook.kernel.run import RunRow, Settings, WaitRow
 from cuebook.kernel.votes import ROLE, rule_of, votes_of
 from cuebook.performers.files.neighbours import instead_of, reader
@@ -33,6 +29,7 @@ from cuebook.service.service import Principal, Service
 from cuebook.stores.memory import MemoryStore
 from cuebook.testing.cases import Case, cases_in
 from cuebook.testing.expectations import Mismatch, Outcome, compare
+from cuebook.testing.outcomes import outcome_of
 from cuebook.testing.reader import CaseReader, read
 from cuebook.testing.scripts import AskingGate
 from cuebook.testing.stage import Stage
@@ -127,6 +124,11 @@ def load(path: Path) -> CaseFile:
     """Loads the cases from a file. Raises `BadFile` with every invalid line."""
     playbook = _playbook_of(path)
     text, broken, dialect, document = _read_playbook(playbook)
+    return CaseFile(path, playbook, text, broken, cases_of(path, dialect, document))
+
+
+def cases_of(path: Path, dialect: Dialect | None, document: Document | None) -> tuple[Case, ...]:
+    """The cases in a file, for a playbook, as far as it can be read. Raises `BadFile` with every invalid line."""
     reader = CaseReader(str(path))
     labels: list[str] | None = None
     tools: tuple[str, ...] | None = None
@@ -136,7 +138,7 @@ def load(path: Path) -> CaseFile:
     plain = dialect is not None and dialect.typed_inputs
     cases = cases_in(read(path), reader, path.parent, labels, plain=plain, tools=tools, rules=rules)
     reader.finish()
-    return CaseFile(path, playbook, text, broken, cases)
+    return cases
 
 
 def _playbook_of(path: Path) -> Path:
@@ -323,12 +325,10 @@ class _Acting:
 
 
 async def _result(service: Service, row: RunRow, case: Case, stage: Stage, acting: _Acting) -> Outcome:
-    """The result of the run, from its journal."""
-    view = await service.view(row.id)
-    outcome = Outcome(
-        status=row.status,
-        error="" if row.error is None else str(row.error),
-        step=row.step,
+    """The result of the run, from its journal and from what the stage has seen."""
+    outcome = await outcome_of(service, row, unattended=case.unattended)
+    return msgspec.structs.replace(
+        outcome,
         refused_answers=tuple(acting.refused),
         asked=tuple(stage.asked),
         calls=tuple(stage.calls),
@@ -337,65 +337,5 @@ async def _result(service: Service, row: RunRow, case: Case, stage: Stage, actin
         requests=tuple(stage.scripts.sent),
         left=stage.lines.left,
         answers_left=len(acting.in_order),
-        skipped=tuple(step.label for step in view.steps if step.status == "skipped"),
-        outputs={label: str(text) for label, text in view.outputs.items()},
-    )
-    gathered: dict[str, Any] = {
-        "ran": {},
-        "path": [],
-        "variables": {},
-        "warnings": [],
-        "questions": [],
-        "approvals": [],
-    }
-    entries = without_void([entry async for entry in service.entries(row.id)])
-    playbook = await service.playbook_of(row)
-    assert playbook is not None
-    projection = playbook.observed()
-    names = [str(one["type"]) for entry in entries for one in projection.see(entry).published]
-    for entry in entries:
-        match entry.event:
-            case RunStarted(inputs=inputs):
-                gathered["variables"].update(inputs)
-            case StepStarted(label=label):
-                gathered["ran"][label] = None
-                gathered["path"].append(label)
-            case Warned(message=message):
-                gathered["warnings"].append(message)
-            case WaitOpened(kind="question", prompt=prompt):
-                gathered["questions"].append((entry.place.step, prompt))
-            case WaitOpened(kind="approval", prompt=prompt):
-                gathered["approvals"].append((entry.place.step, prompt))
-            case Performed(outcome=Answer()) if case.unattended:
-                gathered["questions"].append((entry.place.step, ""))
-    artifact = view.artifact
-    if projection.conversation is not None:
-        outcome = _with_conversation(outcome, projection.conversation.program_run(), gathered["variables"])
-    return msgspec.structs.replace(
-        outcome,
-        ran=tuple(label for label in gathered["ran"] if label not in outcome.skipped),
-        path=tuple(gathered["path"]),
-        results=projection.values() or {},
-        events=tuple(names),
-        variables={**gathered["variables"], **view.values},
-        warnings=tuple(gathered["warnings"]),
-        questions=tuple(gathered["questions"]),
-        approvals=tuple(gathered["approvals"]),
-        artifact=None if artifact is None else str(artifact.content),
-        artifact_type="" if artifact is None else artifact.type,
-    )
-
-
-def _with_conversation(outcome: Outcome, run: ProgramRun, variables: dict[str, Any]) -> Outcome:
-    """Adds the results of a conversation. An agent's variables are also available with its name as a prefix, as in
-    `Desk.size`."""
-    for agent, known in run.variables.items():
-        variables.update(known)
-        variables.update({f"{agent}.{name}": value for name, value in known.items()})
-    return msgspec.structs.replace(
-        outcome,
-        messages=run.messages,
-        result=run.value,
-        refusals=run.refusals,
-        triggers=run.triggers,
+        unrecorded=frozenset(),
     )

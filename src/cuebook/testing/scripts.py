@@ -158,17 +158,14 @@ class Scripts:
         self.sent: list[Done] = []
 
     async def run(self, step: str, effect: RunCommand, call: Call) -> CommandResult | Failed:
-        stdin = f"\n{effect.stdin}" if effect.stdin else ""
-        self.ran.append(Done(step, f"{shlex.join(effect.argv)}{stdin}"))
+        self.ran.append(Done(step, command_words(effect)))
         if self._is_real(step):
             return await self._commands.perform(effect, call) if self._allow_real else not_allowed(step)
         said = self._next(RunCommand, step)
         return unsaid(step, "commands") if said is None else said.outcome
 
     async def send(self, step: str, effect: SendHttp, call: Call) -> HttpResponse | Failed:
-        headers = "".join(f"\n{name}: {value}" for name, value in effect.headers.items())
-        body = f"\n\n{effect.body}" if effect.body else ""
-        self.sent.append(Done(step, f"{effect.method} {effect.url}{headers}{body}"))
+        self.sent.append(Done(step, request_words(effect)))
         if self._is_real(step):
             return await self._requests.perform(effect, call) if self._allow_real else not_allowed(step)
         said = self._next(SendHttp, step)
@@ -176,8 +173,7 @@ class Scripts:
 
     async def browse(self, step: str, effect: Browse, call: Call) -> Page | Failed:
         """A page is scripted like a response: its body is the text of the page and of every element."""
-        given = " ".join(str(one) for one in effect.arguments.values())
-        self.sent.append(Done(step, f"web {effect.action} {given}".rstrip()))
+        self.sent.append(Done(step, request_words(effect)))
         if self._is_real(step):
             return not_allowed(step)
         said: ResponseSaid | None = self._next(SendHttp, step)
@@ -192,9 +188,7 @@ class Scripts:
 
     async def on_node(self, step: str, effect: CallNode, call: Call) -> CommandResult | Failed:
         """An action of a node is scripted like a command."""
-        arguments = json.dumps(effect.arguments, ensure_ascii=False) if effect.arguments else ""
-        where = f" on {effect.node}" if effect.node else ""
-        self.ran.append(Done(step, f"node {effect.capability} {effect.action}{where} {arguments}".rstrip()))
+        self.ran.append(Done(step, command_words(effect)))
         if self._is_real(step):
             return not_allowed(step)
         said = self._next(RunCommand, step)
@@ -210,6 +204,25 @@ class Scripts:
         turn = self._given.get((kind, step), 0)
         self._given[kind, step] = turn + 1
         return several[min(turn, len(several) - 1)]
+
+
+def command_words(effect: RunCommand | CallNode) -> str:
+    """A command as it would be typed, followed by its stdin."""
+    if isinstance(effect, CallNode):
+        arguments = json.dumps(effect.arguments, ensure_ascii=False) if effect.arguments else ""
+        where = f" on {effect.node}" if effect.node else ""
+        return f"node {effect.capability} {effect.action}{where} {arguments}".rstrip()
+    stdin = f"\n{effect.stdin}" if effect.stdin else ""
+    return f"{shlex.join(effect.argv)}{stdin}"
+
+
+def request_words(effect: SendHttp | Browse) -> str:
+    """Method and URL, then headers and body."""
+    if isinstance(effect, Browse):
+        return f"web {effect.action} {' '.join(str(one) for one in effect.arguments.values())}".rstrip()
+    headers = "".join(f"\n{name}: {value}" for name, value in effect.headers.items())
+    body = f"\n\n{effect.body}" if effect.body else ""
+    return f"{effect.method} {effect.url}{headers}{body}"
 
 
 def unsaid(step: str, where: str) -> Failed:
