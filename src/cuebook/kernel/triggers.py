@@ -9,7 +9,9 @@ SCHEDULE, WEBHOOK, FILES, AFTER = "schedule", "webhook", "files", "after"
 TOKEN, MCP = "trigger", "mcp"
 """The kinds without one: the token of a playbook, with which another program starts it, and an assistant over MCP."""
 NAMED_TRIGGERS = (SCHEDULE, WEBHOOK, FILES, AFTER)
-TRIGGERS = (*NAMED_TRIGGERS, TOKEN, MCP)
+COMPARE = "compare"
+"""A comparison, whose id follows: `compare:k3xnpbf8wq2d`."""
+TRIGGERS = (*NAMED_TRIGGERS, COMPARE, TOKEN, MCP)
 
 
 def trigger_of(kind: str, name: str = "") -> str:
@@ -20,11 +22,11 @@ def trigger_of(kind: str, name: str = "") -> str:
 def checked_trigger(trigger: str) -> str:
     """The trigger of a new run. Raises `BadInput` if there is none of this kind, or its name is missing."""
     kind, _, name = trigger.partition(":")
-    if trigger and (kind not in TRIGGERS or bool(name) != (kind in NAMED_TRIGGERS)):
+    if trigger and (kind not in TRIGGERS or bool(name) != (kind in (*NAMED_TRIGGERS, COMPARE))):
         raise BadInput(f"Unknown trigger '{trigger}'.", fix=f"Use {trigger_words()}.")
     return trigger
 
 
 def trigger_words() -> str:
     """The possible triggers, for messages."""
-    return ", ".join([f"{kind}:NAME" for kind in NAMED_TRIGGERS] + [f"{TOKEN} or {MCP}"])
+    return ", ".join([f"{kind}:NAME" for kind in NAMED_TRIGGERS] + [f"{COMPARE}:ID", f"{TOKEN} or {MCP}"])

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cuebook.service.audit.signature import Signer
     from cuebook.service.budgets.administration import BudgetAdministration
     from cuebook.service.budgets.calendar import Calendar
+    from cuebook.service.comparisons import Comparisons
     from cuebook.service.host_steps import HostSteps
     from cuebook.service.job_runner import Handler, JobRunner
     from cuebook.service.key_waits import KeyWaits
@@ -205,6 +206,13 @@ class Parts(Queries):
         from cuebook.service.runs.bulk import BulkActs
 
         return BulkActs(self._service)
+
+    @cached_property
+    def comparisons(self) -> Comparisons:
+        """The comparisons of models and playbooks."""
+        from cuebook.service.comparisons import Comparisons
+
+        return Comparisons(self._store, self)
 
     @cached_property
     def admin_audit(self) -> AdminAudit:

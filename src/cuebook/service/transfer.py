@@ -20,7 +20,7 @@ from cuebook.service.start import programs_of
 
 KEPT = (
     *("user", "secret", "override", "trust", "state", "budget", "budget_mark", "budget_release"),
-    *("notify_preferences", "slack_link", "standing", "former_user"),
+    *("notify_preferences", "slack_link", "standing", "former_user", "comparison"),
 )
 """The kinds of decisions that apply to all runs of a store, and the values that runs keep for later ones."""
 

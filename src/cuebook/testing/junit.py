@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree as ET
 
+import msgspec
+
 from cuebook.testing.expectations import Mismatch
 from cuebook.testing.runner import Ran
 
@@ -74,6 +76,19 @@ def in_words(path: str, mismatch: Mismatch) -> str:
         first, *rest = text.rstrip("\n").split("\n")
         lines += [f"  {name + ':':<10}{first}", *(f"            {line}" for line in rest)]
     return "\n".join(lines)
+
+
+_LONGEST = 1_500
+"""The maximum number of characters of a value in a failure that is shown in part."""
+
+
+def shortened(mismatch: Mismatch) -> Mismatch:
+    """A mismatch without the middle of a long value."""
+    if len(mismatch.got) <= _LONGEST:
+        return mismatch
+    half = _LONGEST // 2
+    cut = f"{mismatch.got[:half]}\n[{len(mismatch.got) - 2 * half} characters omitted]\n{mismatch.got[-half:]}"
+    return msgspec.structs.replace(mismatch, got=cut)
 
 
 def _first_line(text: str) -> str:

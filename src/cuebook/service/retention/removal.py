@@ -210,10 +210,12 @@ class Retention:
         if not dry_run:
             await self.sweep()
         if owner and not dry_run:
+            from cuebook.service.comparisons import forget_owner as forget_comparisons
             from cuebook.service.notifications.erasure import forget_person
 
             await self._store.forget_owner(who.tenant, owner)
             await forget_person(self._store, who.tenant, owner)
+            await forget_comparisons(self._store, who.tenant, owner)
         if not dry_run:
             told = {"inputs": sorted(inputs or ()), "forced": force}
             await self._record_removal("erase", "", outcome, who, told)  # not whose data it was
@@ -315,9 +317,11 @@ class Retention:
 
     async def _forget_messages(self, tenant: str, runs: set[str]) -> None:
         if runs:
+            from cuebook.service import comparisons
             from cuebook.service.notifications.erasure import forget_runs
 
             await forget_runs(self._store, tenant, runs)
+            await comparisons.forget_runs(self._store, tenant, runs)
 
     async def _take(self, removals: list[Removal], force: bool, outcome: Outcome) -> list[Removal]:
         """Deletes these runs, some in each transaction; if one cannot be deleted any more, each in its own."""

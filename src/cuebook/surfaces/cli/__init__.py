@@ -26,6 +26,7 @@ COMMANDS = {
     "graph": ("commands.graph", "Draw a playbook as a Mermaid flowchart."),
     "convert": ("commands.validate", "Convert a playbook to JSON, and back."),
     "test": ("commands.test", "Run playbook tests."),
+    "compare": ("commands.compare", "Compare models, playbooks or runs."),
     "run": ("commands.run", "Run a playbook."),
     "resume": ("commands.resume", "Continue a run that is paused or was interrupted."),
     "answer": ("commands.resume", "Answer the question a run is waiting for."),
@@ -77,9 +78,12 @@ COMMANDS = {
 """Each command with its module and its one-line description."""
 
 GROUPS = {
-    "Write": (("new", "validate", "explain"), ("convert", "graph", "test")),
+    "Write": (("new", "validate", "explain"), ("compare", "convert", "graph", "test")),
     "Run": (("run", "resume"), ("answer", "cancel", "decide", "restart", "retry", "runtime")),
-    "Inspect": (("runs", "show"), ("audit", "diff", "events", "evidence", "files", "inbox", "replay", "usage")),
+    "Inspect": (
+        ("runs", "show"),
+        ("audit", "diff", "events", "evidence", "files", "inbox", "replay", "usage"),
+    ),
     "Operate": (("serve",), ("mcp", "node", "nodes", "notify", "schedule", "state", "trigger", "worker")),
     "Keep": ((), ("backup", "delete", "erase", "export", "import", "prune", "restore", "store")),
     "Set up": (("models",), ("budget", "completion", "doctor", "keys", "policy", "secrets", "users")),
@@ -261,7 +265,7 @@ def call(args: list[str]) -> int:
         return 1
 
 
-_ON_RUNS = "answer|audit|cancel|decide|diff|events|files|inbox|replay|restart|resume|retry|runs|show"
+_ON_RUNS = "answer|audit|cancel|compare|decide|diff|events|files|inbox|replay|restart|resume|retry|runs|show"
 """The commands about runs that errors suggest."""
 
 

@@ -25,6 +25,7 @@ from cuebook.service.service import Principal, Service
 from cuebook.surfaces.mcp.http import Mounted
 from cuebook.surfaces.web import problems
 from cuebook.surfaces.web.api import (
+    comparisons,
     evidence,
     files,
     hooks,
@@ -42,6 +43,7 @@ from cuebook.surfaces.web.auth.access_log import AccessLog, sign_in_refused
 from cuebook.surfaces.web.auth.guard import ANONYMOUS, EndpointGuard, Guard, Hosts, waiting_for
 from cuebook.surfaces.web.auth.sessions import Sessions, bearer_of
 from cuebook.surfaces.web.node_socket import NodeSocket
+from cuebook.surfaces.web.pages import comparison as comparison_pages
 from cuebook.surfaces.web.pages import pages, people, static
 from cuebook.surfaces.web.pages.notifications import notifications as notifications_page
 from cuebook.surfaces.web.pages.usage import usage as usage_page
@@ -59,6 +61,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/runs/{id}", "GET", pages.run, "viewer", "page"),
     Endpoint("/runs/{id}/diff/{other}", "GET", pages.diff, "viewer", "page"),
     Endpoint("/runs/{id}/sent/{record}", "GET", pages.sent, "viewer", "page"),
+    Endpoint("/compare", "GET", comparison_pages.comparisons, "viewer", "page"),
+    Endpoint("/compare/{id}", "GET", comparison_pages.comparison, "viewer", "page"),
     Endpoint("/inbox", "GET", pages.inbox, "viewer", "page"),
     Endpoint("/waits/{id}", "GET", pages.wait, "viewer", "page"),
     Endpoint("/schedules", "GET", pages.schedules, "viewer", "page"),
@@ -108,6 +112,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/api/runs/{id}/files", "GET", files.files, "viewer", "json"),
     Endpoint("/api/runs/{id}/files/{digest}", "GET", files.file, "viewer", "json"),
     Endpoint("/api/runs/{id}/diff/{other}", "GET", runs.diff, "viewer", "json"),
+    Endpoint("/api/compare", "GET", comparisons.comparisons, "viewer", "json"),
+    Endpoint("/api/compare/{id}", "GET", comparisons.comparison, "viewer", "json"),
     Endpoint("/api/runs/{id}/allow", "POST", spending.allow, "approver", "json"),
     Endpoint("/api/usage", "GET", runs.usage, "viewer", "json"),
     Endpoint("/api/spending", "GET", spending.spending, "viewer", "json"),

@@ -18,12 +18,8 @@ from cuebook.surfaces.cli import options
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal.output import Part, complain, say
 from cuebook.testing import runner
-from cuebook.testing.expectations import Mismatch
-from cuebook.testing.junit import in_words, report
+from cuebook.testing.junit import in_words, report, shortened
 from cuebook.testing.runner import CaseFile, Ran, Real
-
-_LONGEST = 1_500
-"""The maximum number of characters to show of a value in a failure; --json and --junit contain all of it."""
 
 
 @command(
@@ -152,7 +148,7 @@ class _Lines:
             if ran.error:
                 self._say(f"  {ran.error}")
             for mismatch in ran.mismatches:
-                self._say(_indented(in_words(str(ran.file.path), _short(mismatch))))
+                self._say(_indented(in_words(str(ran.file.path), shortened(mismatch))))
         self._say("")
         passed = len(results) - len(failed)
         words = f"{passed} passed" + (f", {len(failed)} failed" if failed else "")
@@ -203,16 +199,6 @@ def _object(ran: Ran) -> dict[str, Any]:
             "warnings": outcome.warnings,
         },
     }
-
-
-def _short(mismatch: Mismatch) -> Mismatch:
-    if len(mismatch.got) <= _LONGEST:
-        return mismatch
-    from msgspec.structs import replace
-
-    half = _LONGEST // 2
-    cut = f"{mismatch.got[:half]}\n[{len(mismatch.got) - 2 * half} characters omitted]\n{mismatch.got[-half:]}"
-    return replace(mismatch, got=cut)
 
 
 def _indented(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Draws a plot of bars as SVG. The table beside it has the same numbers, for those who cannot see it."""
+"""Draws plots of bars as SVG. The table beside them has the same numbers, for those who cannot see them."""
 
 from __future__ import annotations
 
@@ -48,6 +48,66 @@ def plot(bars: Sequence[Bar], title: str, words: Callable[[float], str]) -> Mark
             )
     head = Markup('<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(_WIDE, _HIGH, title)
     return head + Markup("").join(parts) + Markup("</svg>")
+
+
+_ROW, _BAR, _VALUE = 46, 14, 120
+"""The height of a bar with its name above it, that of the bar alone, and the room for its value."""
+_LONGEST = 52
+"""The number of characters of a name that fit above a bar."""
+
+
+def rows(bars: Sequence[Bar], title: str, most: float = 0.0, dots: Sequence[Sequence[float]] = ()) -> Markup:
+    """The bars below each other, each with its name above it and its value beside it, up to `most` or the largest one.
+
+    `dots` are the single values behind each bar, which are drawn on it.
+    """
+    found = [bar.value for bar in bars] + [one for several in dots for one in several]
+    most = max([most, *found]) or 1.0
+    wide = _WIDE - _VALUE
+    parts = []
+    for number, bar in enumerate(bars):
+        top = number * _ROW
+        name = bar.name if len(bar.name) <= _LONGEST else f"{bar.name[: _LONGEST - 1]}…"
+        middle = top + 22 + _BAR / 2
+        parts.append(
+            Markup(
+                '<g><title>{}</title><text class="plot-label" x="0" y="{}">{}</text>'
+                '<rect class="plot-track" x="0" y="{}" width="{}" height="{}" rx="2"/>'
+                '<rect class="plot-bar" x="0" y="{}" width="{:.1f}" height="{}" rx="2"/>{}{}'
+                '<text class="plot-value" x="{}" y="{}">{}</text></g>'
+            ).format(
+                f"{bar.name}: {bar.words}",
+                top + 15,
+                name,
+                top + 22,
+                wide,
+                _BAR,
+                top + 22,
+                wide * bar.value / most,
+                _BAR,
+                _dots(dots[number] if dots else (), wide / most, middle),
+                Markup('<circle class="plot-unknown" cx="{:.1f}" cy="{}" r="3.5"/>').format(
+                    wide * bar.value / most + 7, middle
+                )
+                if bar.unknown
+                else Markup(""),
+                wide + 10,
+                top + 22 + _BAR - 2,
+                bar.words,
+            )
+        )
+    head = Markup('<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
+        _WIDE, max(1, len(bars)) * _ROW, title
+    )
+    return head + Markup("").join(parts) + Markup("</svg>")
+
+
+def _dots(values: Sequence[float], scale: float, y: float) -> Markup:
+    """Nothing for a single value: the bar shows it."""
+    if len(values) < 2:
+        return Markup("")
+    dot = Markup('<circle class="plot-dot" cx="{:.1f}" cy="{}" r="2.5"/>')
+    return Markup("").join(dot.format(one * scale, y) for one in values)
 
 
 def _marks(most: float, words: Callable[[float], str]) -> list[tuple[float, str]]:
