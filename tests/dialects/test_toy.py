@@ -18,10 +18,13 @@ import pytest
 
 from cuebook import dialects
 from cuebook.dialects import registry
+from cuebook.dialects.playbook import Playbook
+from cuebook.gate.roles import Principal
 from cuebook.kernel.errors import BadInput
 from cuebook.performers.models.scripted import ScriptedModel
 from cuebook.surfaces.cli import COMMANDS
 from cuebook.surfaces.web.app import ENDPOINTS
+from cuebook.testing.comparison.plan import plan, read_cases
 from tests.dialects import toy
 from tests.support.command_line import CommandLine
 from tests.surfaces.mcp.clients import McpClient, new_process, over_stdio
@@ -152,6 +155,8 @@ def test_every_command(toy_cli: CommandLine) -> None:
         call("graph", "--run", done)
         assert "no files" in call("files", done)
         call("diff", done, again)
+        assert "it asks once" in call("compare", "tea.toy", "--inputs", "tea.test.yaml", "--yes")
+        assert "passed" in call("compare", "--runs", f"{done},{again}")
         for command in ("show", "events", "audit", "replay", "verify"):
             call(command, done)
         call("audit", "--verify", done)
@@ -201,6 +206,9 @@ async def test_every_page_and_route(registered: None, web: ServedApp) -> None:
         await web.post(f"/api/waits/{wait}/answer", 200, value="yes")
         await web.until(run, "completed")
     await web.post("/api/schedules", 201, playbook=book, cron="@daily", name="daily")
+    playbook = Playbook.from_text(TEA, "tea.toy")
+    made = plan(web.site.wiring, [playbook], [], read_cases(None, playbook), None, 2)
+    compared = (await web.service.comparisons.add(made.comparison(web.service, Principal()), Principal())).id
     names = {
         "kind": "schedule",
         "other": other,
@@ -212,7 +220,7 @@ async def test_every_page_and_route(registered: None, web: ServedApp) -> None:
     seen = set()
     for endpoint in ENDPOINTS:
         if endpoint.method == "GET" and endpoint.kind != "stream" and "waits" not in endpoint.path:
-            id = book if "playbooks" in endpoint.path else done
+            id = book if "playbooks" in endpoint.path else compared if "compare" in endpoint.path else done
             trigger = {"name": "daily"} if "{kind}" in endpoint.path else {}
             path = endpoint.path.format(id=id, **names | trigger)
             answer = await web.client.get(path, follow_redirects=True)

@@ -65,6 +65,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its models replace those that the playbooks name."""
     options: dict[str, Any] = {}
     """How the runs were configured on the command line."""
+    deleted: tuple[str, ...] = ()
+    """Runs that were deleted. They are not started again."""
 
     @property
     def trigger(self) -> str:
@@ -88,7 +90,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        return len(self.variants) * len(self.cases) * self.repeat
+        return len(self.variants) * len(self.cases) * self.repeat - len(self.deleted)
 
     def key(self, cell: Cell) -> str:
         """The key that the run of a cell is started with: it is started once, whoever tries how often."""
@@ -98,8 +100,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return id_for(Principal(self.owner, tenant=tenant), self.key(cell))
 
     def runs(self, tenant: str) -> dict[str, Cell]:
-        """The cell of each run, by the run's id."""
-        return {self.run_of(cell, tenant): cell for cell in self.cells}
+        """The cell of each run that was not deleted, by the run's id."""
+        named = {self.run_of(cell, tenant): cell for cell in self.cells}
+        return {run: cell for run, cell in named.items() if run not in self.deleted}
 
 
 class Comparisons:
@@ -166,18 +169,19 @@ async def forget_runs(store: Store, tenant: str, runs: Collection[str]) -> None:
     for name, body in (await store.kept(tenant, COMPARISON)).items():
         one = msgspec.convert(body, Comparison)
         cells = one.runs(tenant)
-        concerned = {cells[run].case for run in runs if run in cells}
-        if not concerned:
+        left = {row.id for row in await store.runs(tenant=tenant, trigger=one.trigger, limit=None)}
+        gone = [run for run in runs if run in cells and run not in left]
+        if not gone:
             continue
-        left = await store.runs(tenant=tenant, trigger=one.trigger, limit=None)
-        kept = {cells[row.id].case for row in left if row.id in cells}
+        kept = {cells[run].case for run in left if run in cells}
+        concerned = {cells[run].case for run in gone} - kept
         await store.forget(tenant, COMPARISON, name, overwrite=True)
         if kept:
             cases = tuple(
-                ComparedCase("deleted") if number in concerned and number not in kept else case
-                for number, case in enumerate(one.cases)
+                ComparedCase("deleted") if number in concerned else case for number, case in enumerate(one.cases)
             )
-            await store.keep(tenant, COMPARISON, name, msgspec.to_builtins(msgspec.structs.replace(one, cases=cases)))
+            rest = msgspec.structs.replace(one, cases=cases, deleted=(*one.deleted, *gone))
+            await store.keep(tenant, COMPARISON, name, msgspec.to_builtins(rest))
 
 
 async def forget_owner(store: Store, tenant: str, owner: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from cuebook.kernel.engine.budget import money_words
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.events import ENDED
 from cuebook.kernel.run import RunRow
@@ -88,7 +89,7 @@ async def drive_all(
                 money = await purse.take(cell, None if known is None else max(0.0, known - already))
                 if money is None:
                     enough = False
-                    see(cell, before, "")
+                    see(cell, before, _too_dear(known, purse.left))
                     continue
             row: RunRow | None = before
             try:
@@ -113,6 +114,13 @@ async def drive_all(
     return enough
 
 
-def unfinished(comparison: Comparison, rows: Mapping[Cell, RunRow]) -> list[Cell]:
+def _too_dear(bound: float | None, left: float) -> str:
+    if bound is None or left <= 0:
+        return "not started, because the money is spent"
+    return f"not started: it may cost up to {money_words(bound)}, and {money_words(left)} is left"
+
+
+def unfinished(comparison: Comparison, rows: Mapping[Cell, RunRow], tenant: str) -> list[Cell]:
     """The cells whose runs are not started, or have not ended."""
-    return [cell for cell in comparison.cells if cell not in rows or rows[cell].status not in ENDED]
+    cells = comparison.runs(tenant).values()
+    return [cell for cell in cells if cell not in rows or rows[cell].status not in ENDED]

@@ -91,7 +91,7 @@ async def _judged(service: Service, row: RunRow, case: ComparedCase, who: Princi
     results: dict[str, CheckResult] = {}
     mismatches: list[Mismatch] = []
     for check in checks(expected):
-        results[check.name], found = _checked(check, outcome)
+        results[check.name], found = checked(check, outcome)
         mismatches += found
     verdict: Verdict = "failed" if "failed" in results.values() else "passed"
     return msgspec.structs.replace(
@@ -102,7 +102,8 @@ async def _judged(service: Service, row: RunRow, case: ComparedCase, who: Princi
     )
 
 
-def _checked(check: Check, outcome: Outcome) -> tuple[CheckResult, list[Mismatch]]:
+def checked(check: Check, outcome: Outcome) -> tuple[CheckResult, list[Mismatch]]:
+    """The result of one check, and how the run differs."""
     found = list(check.find(outcome))
     if found and check.needs in outcome.unrecorded:
         return "not checked", []  # what only reads is not in the journal, so it may have been there

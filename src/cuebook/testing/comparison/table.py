@@ -165,7 +165,8 @@ async def table_of(
     """The table of a comparison as far as its runs have come."""
     rows = await service.comparisons.rows(comparison, who) if rows is None else rows
     found: dict[tuple[int, int], list[Result]] = {}
-    for cell in comparison.cells:
+    variants = range(len(comparison.variants))
+    for cell in comparison.runs(who.tenant).values():
         case, row = comparison.cases[cell.case], rows.get(cell)
         result = (
             Result(verdict="not started", repetition=cell.repetition)
@@ -174,8 +175,9 @@ async def table_of(
         )
         found.setdefault((cell.case, cell.variant), []).append(result)
     made = tuple(
-        Row(case.name, case.line, tuple(Group(tuple(found[number, one])) for one in range(len(comparison.variants))))
+        Row(case.name, case.line, tuple(Group(tuple(found.get((number, one), ()))) for one in variants))
         for number, case in enumerate(comparison.cases)
+        if any((number, one) in found for one in variants)
     )
     labels = labels_of(comparison.variants)
     return Table(_columns(comparison.variants, labels, made), made, comparison)

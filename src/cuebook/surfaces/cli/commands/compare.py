@@ -179,7 +179,7 @@ def _resume(given: Given) -> int:
     wiring = session.wiring_of(settings)
 
     async def act(service: Service) -> tuple[Plan | None, Comparison]:
-        if not unfinished(known, await service.comparisons.rows(known)):
+        if not unfinished(known, await service.comparisons.rows(known), Principal().tenant):
             return None, known
         made = _again(wiring, known)
         if made.mark(service) != known.mark:
@@ -227,7 +227,7 @@ def _perform(given: Given, wiring: Wiring, act: Callable[[Service], Any]) -> int
             await service.expire()
             made, comparison = await act(service)
             rows = await service.comparisons.rows(comparison)
-            left = unfinished(comparison, rows)
+            left = unfinished(comparison, rows, Principal().tenant)
             if made is None or not left:
                 complain(
                     f"All {display.counted(comparison.size, 'run')} of comparison {comparison.id} have ended;"
@@ -319,7 +319,7 @@ async def _drive(
         again = f" #{cell.repetition + 1}" if comparison.repeat > 1 else ""
         head = f"[{ended[0]:,}/{len(left):,}] {case.name}, {name}{again}"
         if row is None or problem:
-            complain(f"{head}: {problem or 'not started, because the money is spent'}")
+            complain(f"{head}: {problem}")
         else:
             complain(f"{head}: {_result_words(await judged(service, row, case))}")
 
@@ -398,7 +398,8 @@ def _report(given: Given, table: Table, *, enough: bool = True) -> int:
     if verdicts["failed"]:
         return 1
     if not enough:
-        complain(f"--max-cost was not enough: {display.counted(verdicts['not started'], 'run')} not started.")
+        left = display.counted(verdicts["not started"] + verdicts["unfinished"], "run")
+        complain(f"--max-cost was not enough for {left}. Raise it, or lower what a reply may cost with --max-tokens.")
         return 4
     return 3 if verdicts["waiting"] or verdicts["unfinished"] or verdicts["not started"] else 0
 
@@ -418,7 +419,7 @@ def _show(table: Table) -> None:
         say("")
     labels = [column.label for column in table.columns]
     print_table([("", *labels), *((name, *cells) for name, cells in totals_of(table))])
-    if len(table.checks) > 1 or table.checks != ["status"]:
+    if table.checks not in ([], ["status"]):
         say("")
         print_table([("check", *labels), *_checks(table)])
     for row in table.rows:
@@ -442,11 +443,13 @@ def _show_row(table: Table, row: Row) -> None:
         say(f"  {column.label}: {_group_words(group)}")
         for output, results in group.outputs:
             often = f"{len(results)} times: " if len(results) > 1 else ""
+            if output is None and all(one.verdict == "waiting" for one in results):
+                continue
             text = "(no output)" if output is None else " ".join(output.split())
             ids = ", ".join(one.run for one in results)
             say(f"    {often}{text if len(text) <= _SHOWN else text[:_SHOWN] + '…'} [{ids}]")
         for one in group.results:
-            if one.verdict == "waiting":
+            if one.verdict == "waiting" and len(group.results) > 1:
                 say(f"    {one.run} is {one.status.replace('_', ' ')}: {display.short(one.reason)}")
             if one.verdict == "failed":
                 file = "" if table.comparison is None else table.comparison.file
