@@ -201,14 +201,14 @@ def in_foreground(
             view, asker = _view_and_asker(given, row, service, await acting(service, given))
             code = await shown(service, row, view, asker)
             if service.notifies:
-                await _deliver(wires, service)
+                await deliver(wires, service)
             return code
 
     return perform(work())
 
 
-async def _deliver(wiring: Wiring, service: Service) -> None:
-    """Sends the messages about the run: there may be no server that does. What is not accepted stays for later."""
+async def deliver(wiring: Wiring, service: Service) -> None:
+    """Sends the messages about runs: there may be no server that does. What is not accepted stays for later."""
     try:
         status = await wiring.notifier(service).send_now(_DELIVERY)
     except CuebookError as error:

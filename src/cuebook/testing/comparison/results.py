@@ -13,11 +13,12 @@ from cuebook.service.comparisons import ComparedCase
 from cuebook.service.runs.objects import final_output, known_cost
 from cuebook.service.runs.views import RunView
 from cuebook.service.service import PYTHON, Principal, Service
+from cuebook.stores.refusals import PURGED_RUN
 from cuebook.testing.cases import Expected
 from cuebook.testing.expectations import Check, Mismatch, Outcome, checks
 from cuebook.testing.outcomes import outcome_of
 
-Verdict = Literal["passed", "failed", "waiting", "unfinished", "not started"]
+Verdict = Literal["passed", "failed", "waiting", "unfinished", "not started", "purged"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 CheckResult = Literal["passed", "failed", "not checked"]
 _KEPT = 2_000
@@ -81,6 +82,8 @@ async def _judged(service: Service, row: RunRow, case: ComparedCase, who: Princi
         tokens=row.totals.tokens,
         seconds=row.totals.seconds,
     )
+    if row.reason == PURGED_RUN:
+        return msgspec.structs.replace(done, verdict="purged")
     if row.status not in ENDED and row.status not in WAITING:
         return done
     if row.dialect == PYTHON:

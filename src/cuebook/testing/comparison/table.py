@@ -41,7 +41,7 @@ class Group(msgspec.Struct, frozen=True):
 
     @property
     def _over(self) -> list[Result]:
-        return [one for one in self.results if one.verdict not in ("unfinished", "not started")]
+        return [one for one in self.results if one.verdict in ("passed", "failed", "waiting")]
 
     @property
     def same_output(self) -> Share:

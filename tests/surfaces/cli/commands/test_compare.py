@@ -105,6 +105,9 @@ def test_models_are_compared_by_their_checks_cost_and_stability(tea: CommandLine
     assert [one["label"] for one in same["variants"]] == [f"run {run}" for run in runs[:2]]
 
     last = [one["run"] for one in tea.call("runs", "--trigger", f"compare:{id}", "--json").object]
+    assert tea.call("delete", last[1], "--contents").code == 0
+    purged = tea.call("compare", "--resume", id, "--json")
+    assert (purged.object["purged"], purged.object["passed"] + purged.object["failed"]) == (1, 7)
     for run in last[1:]:
         assert tea.call("delete", run).code == 0
     (kept,) = tea.call("compare", "--resume", id, "--json").object["cases"]  # what was deleted is not run again

@@ -15,6 +15,7 @@ from cuebook.surfaces.web.app import ENDPOINTS
 from tests.support.doubling_program import ASK, DESK
 from tests.surfaces.web.browser.appearance import faint, sticks_out
 from tests.surfaces.web.browser.profile import BrowserProfile, OpenProfile, expect_status, text
+from tests.surfaces.web.comparisons import compared
 from tests.surfaces.web.live.test_reconnect import PLAYBOOKS, attend
 from tests.surfaces.web.served_app import TOKEN, ServedApp
 
@@ -157,6 +158,8 @@ async def furnish(web: ServedApp) -> dict[str, str]:
     await web.service.join("a.person.with.a.long.name@a-department.of-a-company.example", ["sales", "support"])
     await web.until(runs["fails"], "failed")
     await web.until(runs["is called at length"], "completed")
+    cases = f'- {{name: "{LONG}", expect: {{outputs: {{"1": "{LONG}x"}}}}}}\n- name: short\n'
+    comparison = await compared(web, cases, name=f"{LONG[:60]}.md")
     await web.service.budgets.set("person:a.person.with.a.long.name@a-department.of-a-company.example", {"month": 5.0})
     await web.service.budgets.set("all", {"day_tokens": 1, "month": 50.0})
     runs["waits for a budget"] = await web.begin(playbook="a-note-whose-file-has-a-long-name")
@@ -172,6 +175,9 @@ async def furnish(web: ServedApp) -> dict[str, str]:
         "/runs/{id}": f"/runs/{runs['markdown']}",
         "/runs/{id}/sent/{record}": await sent(web, runs["markdown"]),
         "/runs/{id}/diff/{other}": f"/runs/{runs['pauses']}/diff/{runs['asks']}",
+        "/compare": "/compare",
+        "/compare/{id}": f"/compare/{comparison}",
+        "a comparison of runs": f"/compare?runs={runs['fails']},{runs['asks']},{runs['markdown']}",
         "/inbox": "/inbox",
         "/waits/{id}": f"/waits/{waits['pipeline']['wait']}",
         "/schedules": "/schedules",

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from cuebook.dialects.playbook import Playbook
 from cuebook.performers.models.scripted import ScriptedModel
 from cuebook.service.service import Principal
-from cuebook.testing.comparison.driver import drive_all, unfinished
-from cuebook.testing.comparison.plan import plan, read_cases
+from tests.surfaces.web.comparisons import BREW, compared
 from tests.surfaces.web.served_app import ServedApp
 
 HTML = {"Accept": "text/html"}
-BREW = "# Brew\n\n## INPUTS\n\n- `kind` (string: green): Which tea\n\n## STEP 1: Brew\n\nBrew {{kind}} tea.\n"
 CASES = """\
 - name: <b>green</b>
 - name: black
@@ -23,25 +20,13 @@ CASES = """\
 ANN = Principal("ann", roles=frozenset({"runner"}))
 
 
-async def compared(web: ServedApp, who: Principal = ANN) -> str:
-    """The id of a comparison of two models."""
-    file = web.work / "cases.yaml"
-    file.write_text(CASES)
-    playbook = Playbook.from_text(BREW, "brew.md")
-    made = plan(web.site.wiring, [playbook], ["test/one", "test/two"], read_cases(file, playbook), file, 2)
-    comparison = await web.service.comparisons.add(made.comparison(web.service, who), who)
-    left = unfinished(comparison, {}, who.tenant)
-    await drive_all(web.service, made, comparison, {}, left, lambda cell, row, problem: None, who)
-    return comparison.id
-
-
 async def test_a_comparison_has_a_page_for_those_who_see_its_runs(web: ServedApp) -> None:
     web.book("brew.md", BREW)
     await web.model(ScriptedModel(["<i>Steep</i> **it**."], cycle=True)).serve(port=0, **{"access.runs": "owner"})
     _, ann = await web.service.add_user("ann", ["runner"])
     _, bob = await web.service.add_user("bob", ["runner"])
     assert "There are no comparisons" in (await web.client.get("/compare", headers=HTML)).text
-    id = await compared(web)
+    id = await compared(web, CASES, ANN)
 
     shown = (await web.client.get(f"/compare/{id}", headers=HTML)).text
     drawings = re.findall(r"<svg class=\"plot\".*?</svg>", shown)

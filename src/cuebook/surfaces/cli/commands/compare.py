@@ -94,8 +94,8 @@ class _Interrupted(session.Interrupted):
         options.STORE,
         options.AS_JSON,
     ],
-    epilog="Exit codes: 0 all checks passed, 1 some failed, 2 bad input, 3 some runs wait for a person,"
-    " 4 the money was not enough.",
+    epilog="Exit codes: 0 all checks passed, 1 some failed, 2 bad input, 3 some runs wait for a person"
+    " or were not started, 4 the money was not enough.",
 )
 def compare_command(given: Given) -> int:
     """Compare models, playbooks or runs.
@@ -114,7 +114,7 @@ def compare_command(given: Given) -> int:
     if given["resume"]:
         return _resume(given)
     wiring = session.wiring_of(given)
-    playbooks = [read_file(one) for one in (given["playbook"], *given["prompts"])]
+    playbooks = [read_file(one) for one in (given["playbook"], *_files(given["prompts"]))]
     file = Path(given["inputs"]) if given["inputs"] else None
     kept = {name: given[name] for name in ("word", "unattended", *_SETTING_NAMES) if given[name]}
     made = _planned(wiring, playbooks, models_in(given["models"] or ""), file, given["repeat"], kept)
@@ -144,6 +144,11 @@ def _check(given: Given) -> None:
         raise BadInput(f"{chosen[0]} cannot be combined with {named}.", fix="Leave it out.")
     if given["inputs"] and chosen and chosen != ["--runs"]:
         raise BadInput(f"{chosen[0]} cannot be combined with --inputs.", fix="Leave it out.")
+
+
+def _files(given: Sequence[str]) -> list[str]:
+    """The files, each in an option of its own or several separated by commas."""
+    return [part for one in given for part in ([one] if Path(one).exists() else one.split(","))]
 
 
 def _flag(name: str) -> str:
@@ -243,6 +248,8 @@ def _perform(given: Given, wiring: Wiring, act: Callable[[Service], Any]) -> int
                 await service.comparisons.add(comparison, Principal())
             complain(f"Comparison {comparison.id}")
             enough = await _drive(given, service, made, comparison, rows, left, estimate)
+            if service.notifies:
+                await session.deliver(wiring, service)
             return _report(given, await table_of(service, comparison), enough=enough)
 
     return session.perform(work())
@@ -401,7 +408,7 @@ def _report(given: Given, table: Table, *, enough: bool = True) -> int:
         left = display.counted(verdicts["not started"] + verdicts["unfinished"], "run")
         complain(f"--max-cost was not enough for {left}. Raise it, or lower what a reply may cost with --max-tokens.")
         return 4
-    return 3 if verdicts["waiting"] or verdicts["unfinished"] or verdicts["not started"] else 0
+    return 0 if verdicts["passed"] == len(table.results) else 3
 
 
 def _write(path: str, text: str) -> None:
@@ -443,7 +450,7 @@ def _show_row(table: Table, row: Row) -> None:
         say(f"  {column.label}: {_group_words(group)}")
         for output, results in group.outputs:
             often = f"{len(results)} times: " if len(results) > 1 else ""
-            if output is None and all(one.verdict == "waiting" for one in results):
+            if output is None and all(one.verdict in ("waiting", "purged") for one in results):
                 continue
             text = "(no output)" if output is None else " ".join(output.split())
             ids = ", ".join(one.run for one in results)

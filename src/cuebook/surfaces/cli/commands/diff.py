@@ -40,7 +40,8 @@ def diff_command(given: Given) -> int:
 
     The output shows how the playbooks, inputs and values differ, and for each step the status, tokens, cost and the
     differences between the outputs: lines that are only in the first RUN start with -, lines that are only in the second
-    with +. The exit code is 0 whether or not the runs differ; --json has the field `same`.
+    with +. The exit code is 0 whether or not the runs differ; --json has the field `same`. To compare more runs by outputs,
+    checks, cost and time, use `cuebook compare --runs`.
     """
 
     async def look(service: Service) -> int:
