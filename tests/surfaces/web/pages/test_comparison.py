@@ -50,6 +50,10 @@ async def test_a_comparison_has_a_page_for_those_who_see_its_runs(web: ServedApp
     assert [one["id"] for one in (await web.get("/api/compare"))["comparisons"]] == [id]
     assert f'href="/compare/{id}"' in (await web.client.get("/runs", headers=HTML)).text
     assert (await web.client.get(f"/api/compare?runs={runs[0]}")).status_code == 422
+    page = (await web.client.get(f"/runs/{runs[0]}", headers=HTML)).text  # other runs can be checked there
+    boxes = re.findall(r'name="runs" value="(\w+)"', page)
+    assert boxes[0] == runs[0]
+    assert set(boxes) == set(runs)
 
     for token, there in ((ann, True), (bob, False)):
         headers = {"Authorization": f"Bearer {token}"}
