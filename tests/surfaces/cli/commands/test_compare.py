@@ -155,7 +155,7 @@ def test_a_killed_comparison_continues_without_asking_again(tea: CommandLine, se
     book = tea.work / "brew.md"
     book.write_text(BREW.replace("Brew {{kind}}", "Cook {{kind}}"))
     changed = tea.call("compare", "--resume", id, "--yes")
-    assert (changed.code, "brew.md has changed since it was started" in changed.err) == (2, True)
+    assert (changed.code, "brew.md changed since it was started" in changed.err) == (2, True)
     book.write_text(BREW)
     ran = tea.call("compare", "--resume", id[:5], "--yes", "--json")
     assert ran.code == 1

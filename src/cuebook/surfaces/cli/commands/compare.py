@@ -193,9 +193,9 @@ def _resume(given: Given) -> int:
                 for one, now in zip(known.variants, made.variants, strict=False)
                 if one.digest != now.digest
             ]
-            names = ", ".join(dict.fromkeys(changed)) or known.file or "the configuration"
+            names = ", ".join(dict.fromkeys(changed)) or "its cases or the configuration"
             raise BadInput(
-                f"Comparison {known.id} cannot continue: {names} has changed since it was started.",
+                f"Comparison {known.id} cannot continue: {names} changed since it was started.",
                 fix="Undo the change, or start a new comparison.",
             )
         return made, known
