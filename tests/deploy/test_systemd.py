@@ -100,7 +100,7 @@ def served(root: Path, killed: bool = False) -> Iterator[Process]:
     try:
         assert process.stdout is not None
         address = next(word for word in process.stdout.readline().split() if word.startswith("http"))
-        found = Process("cuebook", process, address.partition("/sign-in")[0])
+        found = Process("cuebook", process, address.partition("/sign-in")[0].rstrip("/"))
         found.until("/readyz", 200)
         yield found
     finally:

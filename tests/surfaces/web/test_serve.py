@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -33,7 +37,8 @@ class Serving:
         assert found is not None, (line, self.process.stderr and self.process.stderr.read())
         self.link = found[0]
         self.client = httpx2.Client(base_url=self.link.partition("/sign-in")[0], timeout=30, trust_env=False)
-        assert self.client.get(self.link).status_code == 303
+        if "/sign-in" in self.link:
+            assert self.client.get(self.link).status_code == 303
 
     def until(self, run: str, *statuses: str) -> dict[str, Any]:
         end = time.monotonic() + 40
@@ -343,3 +348,44 @@ def test_a_server_that_nobody_can_sign_in_to_says_so_in_its_log(cli: CommandLine
     assert "Nobody can sign in with http://127.0.0.1:1" in said
     assert "NOT_SET_HERE" in said
     assert answer.status_code == 200
+
+
+SERVE_TOKEN = "a-token-that-is-long-enough"
+
+
+@pytest.mark.parametrize(
+    "served",
+    [("--allow-host", "cuebook.example.com"), ("--host", "0.0.0.0"), ("public_url",), ("journal",)],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_log_of_a_server_for_others_has_no_link_that_signs_in(
+    cli: CommandLine, tmp_path: Path, served: tuple[str, ...], form: str
+) -> None:
+    cli.environ["CUEBOOK_SERVE_TOKEN"] = SERVE_TOKEN
+    words = ["serve", "--port", "0", "--log-format", form]
+    if served[0].startswith("--"):
+        words += served
+    elif served == ("public_url",):
+        with cli.config.open("a") as file:
+            file.write('\n[serve]\npublic_url = "https://cuebook.example.com"\n')
+    with (tmp_path / "journal").open("w+") as journal:  # what both streams go to, as in a unit or a container
+        seen = os.fstat(journal.fileno())
+        if served == ("journal",):
+            cli.environ["JOURNAL_STREAM"] = f"{seen.st_dev}:{seen.st_ino}"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cuebook", *words], env=cli.environ, cwd=cli.work, stdout=journal, stderr=journal
+        )
+        end = time.monotonic() + 40
+        while not (found := re.search(r"http://127\.0\.0\.1:\d+/", said := Path(journal.name).read_text())):
+            assert process.poll() is None, said
+            assert time.monotonic() < end, said
+            time.sleep(0.05)
+        headers = {"Authorization": f"Bearer {SERVE_TOKEN}"}
+        assert httpx2.get(f"{found[0]}api/runs", headers=headers, trust_env=False).status_code == 200
+        process.terminate()
+        assert process.wait(30) == 0
+    said = Path(journal.name).read_text()
+    assert "start=" not in said
+    if form == "json":
+        assert all(json.loads(line) for line in said.splitlines())

@@ -132,8 +132,9 @@ def make_server(
     names: Iterable[str] = (),
     on_ready: Callable[[str], Any] = lambda address: None,
     bounds: Bounds = USUAL,
+    start_links: bool = True,
 ) -> Server:
-    """Build a server for this site. `on_ready` gets the address to open."""
+    """Build a server for this site. `on_ready` gets the address to open, with `start_links` one that signs in."""
     config = uvicorn.Config(
         make_app(site, hosts_for(host, port, names)),
         http=connections_within(bounds),
@@ -150,7 +151,9 @@ def make_server(
         ws_per_message_deflate=False,
     )
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host.strip("[]")
-    return Server(config, site, lambda: on_ready(start_link(site, shown, port)))
+    return Server(
+        config, site, lambda: on_ready(start_link(site, shown, port) if start_links else address_of(shown, port))
+    )
 
 
 async def serve(
@@ -162,10 +165,11 @@ async def serve(
     on_ready: Callable[[str], Any] = lambda address: None,
     on_drain: Callable[[], Any] = lambda: None,
     drain: float = 0,
+    start_links: bool = True,
 ) -> int:
     """Serve until a signal arrives, and return the exit code. On SIGTERM, effects have up to `drain` seconds to finish."""
     bounds = bounds_for(raise_descriptor_limit())
-    server = make_server(site, host, listening.getsockname()[1], names, on_ready, bounds)
+    server = make_server(site, host, listening.getsockname()[1], names, on_ready, bounds, start_links)
     stopping = _Stopping(server, site, drain, on_drain)
     await server.serve(sockets=[listening])
     await stopping.finished()
@@ -174,11 +178,14 @@ async def serve(
     return 130 if signal.SIGINT in stopping.received else 0
 
 
+def address_of(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
 def start_link(site: Site, host: str, port: int) -> str:
     """The address to open. It signs the person at this machine in, unless only the identity provider does that."""
-    named = f"[{host}]" if ":" in host else host
-    address = f"http://{named}:{port}"
-    return f"{address}/sign-in?start={site.sessions.new_start()}" if site.sessions.local else f"{address}/"
+    address = address_of(host, port)
+    return f"{address}sign-in?start={site.sessions.new_start()}" if site.sessions.local else address
 
 
 class _Stopping:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit
 
 import click
@@ -70,13 +72,17 @@ OPTIONS: list[click.Parameter] = [
     invoke_without_command=True,
     params=OPTIONS,
     help="Serve the web app: playbooks, live runs, results and an API.\n\nThe command prints a link that signs you in"
-    " once; the browser keeps you signed in for a week. To sign in from another machine, use a token.",
+    " once; the browser keeps you signed in for a week. To sign in from another machine, use a token. A server for others,"
+    " with `public_url`, --allow-host or --host, prints that link on a terminal only: whoever reads its log could use it.",
 )
 @click.pass_context
 def serve_command(ctx: click.Context, /, **given: object) -> int:
     if ctx.invoked_subcommand is not None:
         return 0
     return _serve(given)
+
+
+_NO_LINK = "Sign in with a token (`cuebook users add`). A link that signs in is printed on a terminal only: others may read this."
 
 
 def _serve(given: Given) -> int:
@@ -92,10 +98,17 @@ def _serve(given: Given) -> int:
 
     announce = session.announcer(wiring)
 
+    names = (*given["names"], *_public_name(wiring.config))
+    links = _is_private(host, names)
+
     def ready(address: str) -> None:
-        once = "The link signs you in once. " if "start=" in address else ""
-        say(f"Cuebook is running. Open {address}\n{once}Press Ctrl-C to stop.")
-        sys.stdout.flush()  # whatever reads the pipe needs the address now
+        if not links and wiring.config.get("log.format") == "json":
+            announce(f"running at {address}")
+        else:
+            once = "The link signs you in once. " if "start=" in address else ""
+            how = f"{once}Press Ctrl-C to stop." if links or wiring.config.get("oidc.issuer") else _NO_LINK
+            say(f"Cuebook is running. Open {address}\n{how}")
+            sys.stdout.flush()  # whatever reads the pipe needs the address now
         if given["open_it"]:
             webbrowser.open(address)
 
@@ -116,10 +129,11 @@ def _serve(given: Given) -> int:
                     site,
                     listening,
                     host,
-                    names=(*given["names"], *_public_name(wiring.config)),
+                    names=names,
                     on_ready=ready,
                     on_drain=draining,
                     drain=wiring.config.get("worker.drain"),
+                    start_links=links,
                 )
 
     with closing(listening), wiring.logging():  # it is open even if the store cannot be opened
@@ -198,3 +212,21 @@ def playbook_folders(given: Given, config: Config) -> list[Path]:
         or list(config.get("serve.folders"))
         or [config.folder, *([stored] if stored is not None else [])]
     )
+
+
+def _is_private(host: str, names: Sequence[str]) -> bool:
+    """Whether only the person who started the server reads what it prints: at a terminal, or of a server for this machine alone
+    whose output does not go to the journal of systemd.
+    """
+    if sys.stdout.isatty():
+        return True
+    return is_loopback(host) and not names and not _is_journal(sys.stdout)
+
+
+def _is_journal(stream: IO[str]) -> bool:
+    """Whether the stream is the one that systemd connected to its journal."""
+    try:
+        seen = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{seen.st_dev}:{seen.st_ino}"
