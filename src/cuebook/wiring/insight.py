@@ -66,17 +66,10 @@ def _meters(service: Service, stack: AsyncExitStack) -> Meters:
 @asynccontextmanager
 async def _exported(wiring: Wiring, service: Service, meters: Meters) -> AsyncIterator[None]:
     """Sends traces and metrics to the collector."""
-    try:
-        import opentelemetry.exporter.otlp.proto.http  # noqa: F401
-    except ImportError:
-        where = wiring.config.origin("otel.endpoint")
-        missing = f"{where}: otel.endpoint needs OpenTelemetry, which is not installed."
-        raise BadInput(missing, fix=with_extra("otel")) from None
-    from cuebook.service.insight.otlp import Otlp, headers_of
+    headers = collector_headers(wiring)
+    from cuebook.service.insight.otlp import Otlp
 
     config = wiring.config
-    handle = config.get("otel.headers")
-    headers = headers_of(wiring.factory.vault.resolve(handle)) if handle else {}
     otlp = Otlp(config.get("otel.endpoint"), headers, cuebook.__version__, meters)
     stop = service.observe(otlp.traces(service.sight, texts=config.get("otel.texts")).see)
     try:
@@ -84,3 +77,18 @@ async def _exported(wiring: Wiring, service: Service, meters: Meters) -> AsyncIt
     finally:
         stop()
         await otlp.close()
+
+
+def collector_headers(wiring: Wiring) -> dict[str, str]:
+    """The headers for the collector. Raises `BadInput` if nothing could be sent to it."""
+    config = wiring.config
+    try:
+        import opentelemetry.exporter.otlp.proto.http  # noqa: F401
+    except ImportError:
+        where = config.origin("otel.endpoint")
+        missing = f"{where}: otel.endpoint needs OpenTelemetry, which is not installed."
+        raise BadInput(missing, fix=with_extra("otel")) from None
+    from cuebook.service.insight.otlp import headers_of
+
+    handle = config.get("otel.headers")
+    return headers_of(wiring.factory.vault.resolve(handle)) if handle else {}

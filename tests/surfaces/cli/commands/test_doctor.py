@@ -154,3 +154,39 @@ def test_the_identity_provider_is_asked(cli: CommandLine) -> None:
         provider.issuer = ""
         cli.environ["CUEBOOK_OIDC_CLIENT_SECRET"] = "env:NOT_SET_HERE"
         assert "NOT_SET_HERE" in cli.call("doctor").out
+
+
+USED = """
+[evidence]
+key = "file:{key}"
+[metrics]
+token = "env:METRICS"
+[otel]
+endpoint = "http://127.0.0.1:4318"
+headers = "env:HEADERS"
+"""
+
+
+def test_what_a_server_needs_to_start_and_to_sign_is_tried(cli: CommandLine) -> None:
+    key = cli.work / "key"
+    assert cli.call("evidence", "keygen", str(key)).code == 0
+    cli.config.write_text(f'signing_key = "env:SIGNING"\n{cli.config.read_text()}{USED.format(key=key)}')
+    broken = cli.call("doctor")
+    for name in ("SIGNING", "METRICS", "HEADERS"):
+        assert f"{name} is not set" in broken.out.partition("missing")[2], broken.out
+    assert broken.code == 2, "no run starts without the key and the headers"
+    cli.environ |= {"SIGNING": "s" * 32, "METRICS": "a-key-for-metrics", "HEADERS": "x-tenant=operations"}
+    ready = cli.call("doctor")
+    assert ready.code == 0, ready.out
+    for name in ("signing_key", "evidence.key", "metrics.token", "otel.endpoint"):
+        assert any(
+            line.startswith(f"uses      {name}: ") and line.endswith("(ready)") for line in ready.out.splitlines()
+        )
+    key.chmod(0o644)
+    assert "other users of this machine can access" in cli.call("doctor").out
+    key.unlink()
+    found = cli.call("doctor", "--json").object
+    (problem,) = [one["problem"] for one in found["in_use"] if one["problem"]]
+    assert str(key) in problem
+    assert problem in found["missing"]
+    assert found["ready"] is True, "runs start, only exports fail"

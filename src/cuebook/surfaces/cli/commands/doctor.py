@@ -7,7 +7,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,11 @@ from cuebook.surfaces.cli import options
 from cuebook.surfaces.cli.options import Given, command
 from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.output import say
+from cuebook.wiring.evidence import key_of
+from cuebook.wiring.insight import collector_headers
 from cuebook.wiring.keys import backend
 from cuebook.wiring.policy import TENANT
-from cuebook.wiring.stores import inspect_store
+from cuebook.wiring.stores import inspect_store, signing_key
 from cuebook.wiring.tools import load_function
 from cuebook.wiring.wiring import Wiring
 
@@ -64,6 +66,10 @@ def doctor_command(given: Given) -> int:
     ]
     found["functions"] = _functions(wiring, missing)
     found["channels"] = _channels(wiring, missing)
+    found["in_use"] = _in_use(wiring, missing)
+    found["ready"] = found["ready"] and not any(
+        one["problem"] for one in found["in_use"] if one["setting"] in _FOR_RUNS
+    )
     found["worktrees"] = [msgspec.to_builtins(one) for one in wiring.factory.worktrees.leftovers()]
     found["agents"] = [msgspec.to_builtins(status) for status in wiring.factory.catalogue.statuses()]
     if given["as_json"]:
@@ -239,6 +245,34 @@ def _channels(wiring: Wiring, missing: list[str]) -> list[dict[str, str]]:
     return [{"name": name, "kind": settings.channels[name].kind, "problem": problem} for name, problem in found.items()]
 
 
+def _in_use(wiring: Wiring, missing: list[str]) -> list[dict[str, str]]:
+    """The settings with a key or a library behind them, and why one cannot be used."""
+    listed = []
+    for name, use in _USES.items():
+        value = wiring.config.get(name)
+        if not value:
+            continue
+        problem = ""
+        try:
+            use(wiring)
+        except CuebookError as error:
+            where = str(wiring.config.origin(name))
+            problem = str(error) if str(error).startswith(where) else f"{where}: {error}"
+            missing.append(problem)
+        listed.append({"setting": name, "value": str(value), "problem": problem})
+    return listed
+
+
+_USES: dict[str, Callable[[Wiring], object]] = {
+    "signing_key": lambda wiring: signing_key(wiring.config, wiring.factory.vault.resolve),
+    "evidence.key": lambda wiring: key_of(wiring.config),
+    "metrics.token": lambda wiring: wiring.metrics_token,
+    "otel.endpoint": collector_headers,
+}
+_FOR_RUNS = ("signing_key", "otel.endpoint")
+"""Those without which no run can start."""
+
+
 def _setting(wiring: Wiring, name: str) -> dict[str, Any]:
     value, origin = wiring.config.get(name), str(wiring.config.origin(name))
     if name == "model" and value is None:
@@ -323,6 +357,10 @@ def _in_words(found: dict[str, Any], missing: list[str]) -> str:
         ),
         *(f"agent     {one['name']}: {one['program'] or one['problem']}" for one in found["agents"]),
         *(f"notify    {one['name']}: {one['kind']} ({one['problem'] or 'ready'})" for one in found["channels"]),
+        *(
+            f"uses      {one['setting']}: {one['value']} ({'cannot be used' if one['problem'] else 'ready'})"
+            for one in found["in_use"]
+        ),
         *(_worktree_line(one) for one in found["worktrees"]),
         "",
         "settings",
