@@ -192,7 +192,7 @@ def test_the_backup_is_one_that_restores(root: Path, cli: CommandLine) -> None:
 def test_going_back_after_a_crash_works_as_the_guide_says_and_loses_nothing(root: Path) -> None:
     store = root / "var/lib/cuebook/cuebook.db"
     assert administered(root, "users", "add", "ada", "--role", "admin").returncode == 0
-    backup = "/var/lib/cuebook-backups/before-upgrade.cuebook"
+    backup = "/var/lib/cuebook-backups/before-0.2.0.cuebook"
     made = administered(root, "backup", f"{root}{backup}", "--with-key")
     assert made.returncode == 0, made.stderr
     with served(root, killed=True) as process:

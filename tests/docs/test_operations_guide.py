@@ -135,3 +135,14 @@ def test_every_command_for_a_task_does_it(cli: CommandLine, server: ModelServer)
                 cli.store.with_name(name).rename(cli.work / name)
         ran = cli.call(*(real(word, words[0]) for word in words))
         assert ran.code == 0, f"{command}\n{ran.out}{ran.err}"
+
+
+@pytest.mark.parametrize("text", [block.text for block in GUIDE if block.language == "console"])
+def test_a_block_uses_the_clone_and_the_command_each_where_it_can(text: str) -> None:
+    """The command runs as the user of the service, who may not be allowed into the clone; a block that leaves it cannot use it."""
+    in_clone = " dist/" in text or " deploy/" in text
+    for line in text.splitlines():
+        if line.startswith("cd "):
+            in_clone = False
+        assert in_clone or not (" dist/" in line or " deploy/" in line), line
+        assert not (in_clone and line.startswith("cuebook ")), line

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from cuebook.kernel.errors import BadInput
 from cuebook.performers.models.weights import models_folder
-from cuebook.system.folders import config_folder, data_folder
+from cuebook.system.folders import config_folder, data_folder, project_file
 
 linux = pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="other platforms have their own folders")
 
@@ -37,3 +39,18 @@ def test_each_platform_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "platform", "win32")
     assert data_folder({**home, "LOCALAPPDATA": str(tmp_path / "local")}) == tmp_path / "local/cuebook"
     assert data_folder(home) == tmp_path / "AppData/Local/cuebook"
+
+
+def test_a_folder_below_one_that_is_closed_is_named(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    (closed / "clone").mkdir(parents=True)
+    before = os.geteuid()
+    closed.chmod(0)
+    try:
+        if before == 0:  # root may read everything
+            os.seteuid(65534)
+        with pytest.raises(BadInput, match="clone cannot be read: permission denied"):
+            project_file(closed / "clone")
+    finally:
+        os.seteuid(before)
+        closed.chmod(0o700)

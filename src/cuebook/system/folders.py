@@ -46,8 +46,12 @@ def _home(environ: Mapping[str, str]) -> Path:
 def project_file(folder: Path) -> Path | None:
     """The nearest `cuebook.toml`, from this folder upwards."""
     for place in (folder, *folder.parents):
-        if (place / FILE).is_file():
-            return place / FILE
+        try:
+            if (place / FILE).is_file():
+                return place / FILE
+        except PermissionError:
+            fix = "Change to a folder that you may read, or correct the permissions."
+            raise BadInput(f"{place} cannot be read: permission denied.", fix=fix) from None
     return None
 
 
