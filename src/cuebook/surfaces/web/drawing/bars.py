@@ -34,18 +34,18 @@ def plot(bars: Sequence[Bar], title: str, words: Callable[[float], str]) -> Mark
     wide = max(1.0, min(36.0, each * 0.8))
     parts = [_scale(floor, height, left, marks)]
     step = max(1, -(-len(bars) // _MOST_NAMES))
+    written = 0.0
     for number, bar in enumerate(bars):
         middle = left + each * (number + 0.5)
         high = height * bar.value / most if most else 0.0
         parts.append(_bar(bar, middle, wide, floor, max(high, 1.0 if bar.value else 0.0)))
         if number % step == 0:
-            anchor = "start" if number == 0 and each < 60 else "middle"
-            x = middle - wide / 2 if anchor == "start" else middle
-            parts.append(
-                Markup('<text class="plot-name" x="{:.1f}" y="{}" text-anchor="{}">{}</text>').format(
-                    x, _HIGH - 6, anchor, bar.name
-                )
-            )
+            half = _LETTER * len(bar.name) / 2
+            centre = max(min(middle, _WIDE - half), left + half)
+            if centre - half >= written:
+                written = centre + half + _GAP
+                name = Markup('<text class="plot-name" x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
+                parts.append(name.format(centre, _HIGH - 6, bar.name))
     head = Markup('<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(_WIDE, _HIGH, title)
     return head + Markup("").join(parts) + Markup("</svg>")
 
