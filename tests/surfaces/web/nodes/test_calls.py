@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,18 @@ async def test_a_run_waits_for_an_absent_node_and_goes_on_when_it_connects(app: 
     assert "This run waits for node shop to connect." in page, page[
         page.index("run-waits") : page.index("run-waits") + 600
     ]
+    (pill,) = re.findall(r'id="run-status".*?<span class="pill" data-status="(\w+)".*?<span>([^<]*)</span>', page, re.S)
+    assert pill == ("paused", "waiting for node shop to connect")
     async with joined(node):
         assert (await outcome(app, run))["status"] == "completed"
+    answer = await app.client.get(f"/api/runs/{run}/stream")
+    shown = re.findall(r'id=\\"run-status\\".*?data-status=\\"(\w+)\\"', answer.text)
+    assert [one for one, before in zip(shown, ["", *shown], strict=False) if one != before] == [
+        "running",
+        "paused",
+        "running",
+        "completed",
+    ]
 
 
 async def test_with_a_timeout_the_wait_for_a_node_ends_in_a_failure_that_says_what_to_do(app: ServedApp) -> None:

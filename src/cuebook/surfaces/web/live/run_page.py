@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects import registry
+from cuebook.kernel.capabilities import in_words
+from cuebook.kernel.engine.waits import NEEDS
 from cuebook.kernel.events import (
     ENDED,
     STATUS_OF_WAIT,
@@ -149,6 +151,8 @@ class Picture:
             return INTERRUPTED
         if self.ended or (self.row.caller and self.row.status in WAITING):  # its parent lists what it waits for
             return self.row.status
+        if self.rests:
+            return "paused"
         busy = any(card.row.status in BUSY and not self._holds_wait(card) for card in self.order)
         kinds = {wait.kind for wait in self.waits.values()}
         if kinds and not busy:
@@ -158,8 +162,15 @@ class Picture:
     @property
     def status_words(self) -> str:
         """What the status means here, if it is not what its name says."""
+        if self.rests and not self.interrupted:
+            return f"waiting for {in_words(self.row.needs)}"
         kinds = {wait.kind for wait in self.waits.values()}
         return FOR_ASSISTANT if "model" in kinds and "question" not in kinds and self.status == "awaiting_input" else ""
+
+    @property
+    def rests(self) -> bool:
+        """Whether no process drives it until one offers what it needs, such as the connection of a node."""
+        return self.row.status == "paused" and self.row.reason == NEEDS
 
     def step_status(self, place: Place) -> str:
         """The status of the step at a place."""
@@ -168,7 +179,9 @@ class Picture:
 
     def status_of(self, card: Card) -> str:
         """The status of a card as a page shows it: no step is working in a run that no process is driving."""
-        return INTERRUPTED if self.interrupted and card.status in BUSY else card.status
+        if card.status not in BUSY:
+            return card.status
+        return INTERRUPTED if self.interrupted else "paused" if self.rests else card.status
 
     def _holds_wait(self, card: Card) -> bool:
         """Whether a step can continue only when a wait ends, on its branch or below."""
@@ -212,7 +225,11 @@ class Picture:
         replans = isinstance(entry.event, Forked) and entry.event.edit is not None
         if replans:
             self._replan(changes)
+        rested = self.rests
         self._tally.apply(entry)
+        if self.rests != rested:
+            changes.run = True
+            changes.noted += [card for card in self.order if card.row.status in BUSY]
         _, rows, dropped = self._tally.take_changes()
         for seq, path in dropped:
             self._drop(seq, path, changes)
