@@ -115,6 +115,25 @@ def test_a_trace_survives_the_death_of_its_process(
     assert second.span.start_time_unix_nano < call.span.start_time_unix_nano
 
 
+def test_a_wait_that_outlives_its_process_has_a_span_from_its_beginning(
+    traced: CommandLine, server: ModelServer, receiver: Receiver
+) -> None:
+    server.replies = ["One.", "Two."]
+    asked = traced.call("run", "book.md", "--word", "x", "--json")
+    assert asked.code == 3, asked.err
+    run = str(asked.object["run"])
+    with serving(traced) as served:
+        (wait,) = served.until(run, "awaiting_input")["waits"]
+        served.client.post(f"/api/waits/{wait['wait']}/answer", json={"value": "y"})
+        served.until(run, "completed")
+        served.end()
+    span = receiver.one("wait question")
+    assert span.parent == receiver.one("step 2").id
+    assert span.trace == f"{trace_id(run):032x}"
+    assert span.span.start_time_unix_nano < receiver.named("chat echo-1")[1].span.start_time_unix_nano
+    assert span.seconds > receiver.one("step 1").seconds
+
+
 def test_children_are_in_the_trace_of_their_parent_and_failures_are_marked(
     traced: CommandLine, receiver: Receiver
 ) -> None:

@@ -113,6 +113,8 @@ class Recorded:
         self.asked: dict[Key, int] = {}
         """The last attempt of each model call."""
         self.opened: dict[tuple[Key, str], WaitOpened] = {}
+        self.opened_at: dict[str, float] = {}
+        """When each wait was opened."""
         self.closed: dict[str, WaitClosed] = {}
         self.retried: Counter[Key] = Counter()
         """Places of failures before the run was retried, and how often each effect failed."""
@@ -219,6 +221,7 @@ class Recorded:
                 self.asked[key] = place.attempt - 1  # it does not count as an attempt that was lost
             case WaitOpened() if own:
                 self.opened[key, event.purpose] = event
+                self.opened_at[event.wait] = entry.at
                 if event.kind == "secret" and key == Place().key:  # belongs to the run, not to an effect of its program
                     return
                 self._effects_left[path].add(key)

@@ -43,6 +43,10 @@ class Sight:
         """When an earlier driver began an effect; 0 if none did."""
         return self._driver.recorded.begun.get(effect, (0, 0.0))[1]
 
+    def opened(self, wait: str) -> float:
+        """When an earlier driver opened a wait; 0 if none did."""
+        return self._driver.recorded.opened_at.get(wait, 0.0)
+
 
 def sight_of(driver: Driver | None) -> Sight | None:
     """None if the run is not driven here, or is only about to be."""

@@ -229,8 +229,8 @@ class Traces:
         self._began.note((entry.run, "wait", event.wait), entry.at)
 
     def _closed(self, entry: Entry, event: WaitClosed, sight: Sight) -> None:
-        began = self._began.pop((entry.run, "wait", event.wait), None)
-        if began is None:
+        began = self._began.pop((entry.run, "wait", event.wait), None) or sight.opened(event.wait)
+        if not began:
             return
         attributes = {"cuebook.wait": event.wait, "cuebook.wait.kind": event.kind, "cuebook.wait.how": event.how}
         span = span_id(entry.run, sight.life, "wait", event.wait)
