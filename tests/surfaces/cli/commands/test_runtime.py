@@ -15,6 +15,7 @@ import pytest
 import cuebook
 from cuebook.surfaces.python.runtime import Runtime
 from tests.support.command_line import CommandLine, Ran, finished
+from tests.support.postgres import free_port
 from tests.support.runtime import GATED, SLOW
 
 
@@ -314,3 +315,24 @@ def test_a_run_is_cancelled_by_its_whole_id_only(cli: CommandLine) -> None:
     short = ask(cli, {"action": "cancel", "runId": run[:1]}).object
     assert (short["error"]["code"], run in short["error"]["message"]) == ("not_found", True)
     assert ask(cli, {"action": "cancel", "runId": run}).object["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("asked", [{"action": "status", "runId": "x"}, {"action": "run", "pipeline": "tea.md"}])
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_store_or_a_configuration_that_cannot_be_used_is_an_envelope(
+    cli: CommandLine, asked: dict[str, str], strict: bool
+) -> None:
+    cli.write("broken.db", "This is no store. " * 100)
+    words = ["runtime", json.dumps(asked), *(["--strict-envelope"] if strict else [])]
+    cli.environ |= {"CUEBOOK_SIGNING_KEY": "env:KEY", "KEY": "k" * 32}
+    refused = {
+        "damaged": cli.call(*words, "--store", "broken.db"),
+        "cannot be reached": cli.call(*words, "--store", f"postgresql://127.0.0.1:{free_port()}/x"),
+    }
+    cli.config.write_text("nonsense = 1\n")
+    refused["nonsense"] = cli.call(*words)
+    for part, ran in refused.items():
+        assert ran.code == 2
+        envelope = json.loads(ran.out)
+        assert (envelope["ok"], envelope["status"], envelope["error"]["code"]) == (False, "error", "invalid_request")
+        assert part in envelope["error"]["message"]

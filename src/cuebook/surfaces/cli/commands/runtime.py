@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 
 import click
 
@@ -65,7 +66,11 @@ def runtime_command(given: Given) -> int:
         who = await session.acting(service, given)
         return await runtime.handle(text, who)
 
-    return _answered(given, session.wiring_of(given), ask, create=isinstance(asked, Run))
+    try:
+        wiring = session.wiring_of(given)
+    except CuebookError as error:
+        return print_error(error, strict=bool(given["strict_envelope"]))
+    return _answered(given, wiring, ask, create=isinstance(asked, Run))
 
 
 def started(given: Given, wiring: Wiring, start: Callable[[Service], Awaitable[RunRow]]) -> int:
@@ -84,11 +89,17 @@ def print_error(error: CuebookError, *, strict: bool) -> int:
 
 
 def _answered(given: Given, wiring: Wiring, ask: Ask, *, create: bool) -> int:
+    strict = bool(given["strict_envelope"])
+
     async def work() -> int:
-        async with session.opened(wiring, create=create, empty=not create) as service:
+        async with AsyncExitStack() as stack:
+            try:
+                service = await stack.enter_async_context(session.opened(wiring, create=create, empty=not create))
+            except CuebookError as error:  # the caller reads envelopes, whatever is wrong with the store
+                return print_error(error, strict=strict)
             runtime = wiring.runtime(service)
             try:
-                return await _print_answer(runtime, service, ask, strict=bool(given["strict_envelope"]))
+                return await _print_answer(runtime, service, ask, strict=strict)
             except asyncio.CancelledError:
                 raise session.Interrupted(next(iter(await runtime.under_way()), "RUN")) from None
             finally:
