@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from cuebook.surfaces.cli import COMMANDS, GROUPS, INSTEAD
+from tests.docs.test_operations_guide import parsed, words_of
 from tests.support.command_line import CommandLine
+from tests.support.documentation import DOCS
 
 
 def test_the_first_screen_fits_a_small_terminal(bare_cli: CommandLine) -> None:
@@ -82,3 +86,19 @@ def test_a_run_is_restarted_with_a_changed_setting(cli: CommandLine, name: str) 
 def test_options_that_do_not_go_together_are_refused(cli: CommandLine, args: list[str]) -> None:
     ran = cli.call(*args)
     assert (ran.code, ran.out) == (2, "")
+
+
+def test_what_operators_call_has_examples() -> None:
+    text = (DOCS / "reference" / "cli.md").read_text()
+    for name in ("backup", "restore", "prune", "delete", "erase", "export", "import", "usage", "audit", "schedule add"):
+        found = re.search(rf"Usage: cuebook {name} .*?^Options:", text, re.M | re.S)
+        assert found is not None, name
+        assert f"cuebook {name} " in found[0].partition("Examples:")[2], name
+
+
+@pytest.mark.parametrize(
+    "line", re.findall(r"^  (cuebook .+)$", (DOCS / "reference" / "cli.md").read_text(), re.MULTILINE)
+)
+def test_every_example_can_be_called(line: str) -> None:
+    example = str(DOCS.parent / "examples" / "explain.playbook.md")
+    parsed([example if word == "FILE" else word for word in words_of(line)])

@@ -69,6 +69,13 @@ def audit_command(given: Given) -> int:
     --admin lists what was done to the installation rather than by a run: sign-ins and refused ones, changes of users,
     roles, tokens, keys, secrets' names, policy, schedules and budgets, and runs that were removed, each with who, when and
     from where. It has a chain of its own. Without RUN, --export writes the audits of all runs and these acts to one file.
+
+    Examples:
+
+    \b
+    cuebook audit RUN --verify
+    cuebook audit --admin --since 7d
+    cuebook audit --export october.jsonl --since 31d
     """
     if given["file"]:
         if given["run"] or given["export"] or given["verify"] or given["admin"] or given["since"]:

@@ -46,6 +46,11 @@ def backup_command(given: Given) -> int:
 
     The links and tokens of open waits need the key to stay valid after a restore. Anyone who has the key can make such tokens,
     so include it only if the backup is kept as safe as the store. Exit code 1 means that a run in it is broken.
+
+    Examples:
+
+    \b
+    cuebook backup monday.cuebook --with-key
     """
     config = configuration(given)
     wiring, place = Wiring(config), config.get("store")
@@ -72,6 +77,12 @@ def restore_command(given: Given) -> int:
     The store must not exist: nothing is ever overwritten. If there is one, stop what uses it, and move its file away together with
     all that begins with its name (-wal, -shm, .key). A backup of which a byte was changed is refused. Afterwards, use either this store or the one it is a copy of, or a waiting run could continue in both. For a Postgres store, restore to a
     file, then copy it with `cuebook store copy`. Exit code 1 means that a run in it is broken.
+
+    Examples:
+
+    \b
+    cuebook restore monday.cuebook
+    cuebook restore monday.cuebook --store drill.db --verify-all
     """
     config = configuration(given)
     place = config.get("store")

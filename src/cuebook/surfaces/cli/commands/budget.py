@@ -74,6 +74,13 @@ def _set(given: Given) -> int:
     the day or the month is over, when the budget is raised, or when an approver lets it go on with `cuebook budget allow`.
     At the soft mark, people are notified. Runs that waited for this budget continue if there is room now. A person or a
     playbook that nothing is known of yet is accepted with a warning.
+
+    Examples:
+
+    \b
+    cuebook budget set --month 200
+    cuebook budget set --person '*' --day 10
+    cuebook budget set --playbook tea.md --month-tokens 1000000 --soft 50%
     """
     changes = _changes(given)
 
@@ -161,6 +168,11 @@ def _allow(given: Given) -> int:
     """Let one run go on although a budget is spent, until its day or month is over.
 
     What the run uses still counts, so other runs keep waiting. This requires the role approver, and is recorded.
+
+    Examples:
+
+    \b
+    cuebook budget allow RUN --reason 'month end'
     """
 
     async def act(service: Service) -> int:

@@ -38,6 +38,11 @@ def _keygen(given: Given) -> int:
     secret manager and use its handle. From then on, `cuebook audit --export` and `cuebook export` sign what they write.
 
     To replace a key, make a new one and change the setting. Keep the old FILE.pub: what it signed is verified with it.
+
+    Examples:
+
+    \b
+    cuebook evidence keygen evidence-key
     """
     path = Path(given["file"]).absolute()
     public = path.with_name(f"{path.name}.pub")
@@ -101,6 +106,11 @@ def _verify(given: Given) -> int:
     it.
 
     A file that was changed, cut off or reordered, or signed with another key, is refused with exit code 1, naming the line.
+
+    Examples:
+
+    \b
+    cuebook evidence verify october.jsonl --key evidence-key.pub
     """
     from cuebook.service.audit.signed_file import verify_file
 

@@ -41,6 +41,11 @@ def export_command(given: Given) -> int:
     started. It ends with a digest of everything in it. Secrets are not in it, and sensitive inputs only with
     --with-sensitive. To only prove what a run did, use `cuebook audit
     RUN --export FILE`.
+
+    Examples:
+
+    \b
+    cuebook export RUN run.cuebook
     """
     *runs, path = given["names"]
     signer = signer_of(configuration(given))
@@ -90,6 +95,11 @@ def import_command(given: Given) -> int:
     --key, only what one of these keys signed is imported. Runs that are there already are skipped. A run that waits can be
     answered here as well as where it came from: use only one of the two. Exit code 1 means that some runs could not be
     imported.
+
+    Examples:
+
+    \b
+    cuebook import run.cuebook --key evidence-key.pub
     """
 
     if given["keys"]:

@@ -54,6 +54,11 @@ def _test(given: Given) -> int:
     """Send a test message over a channel, or over all of them.
 
     Exit code 1 means that a channel failed; its error says why. Nothing is tried again.
+
+    Examples:
+
+    \b
+    cuebook notify test mail --to ada
     """
 
     async def act(service: Service, notifier: Notifier) -> int:

@@ -248,6 +248,12 @@ def cancel_command(given: Given) -> int:
     Without RUN, all runs that the options select are cancelled; without --status, those that have not ended. They are
     listed first, and you are asked. Each is checked and recorded on its own; the exit code is 1 if one was refused. Runs that
     are being cancelled are left to undo what they did.
+
+    Examples:
+
+    \b
+    cuebook cancel RUN
+    cuebook cancel --playbook tea.md --status awaiting_input --dry-run
     """
     if bulk.is_meant(given):
         return bulk.act(given, "cancel")
@@ -276,6 +282,12 @@ def retry_command(given: Given) -> int:
     Without RUN, all runs that the options select are retried; without --status, all that failed, expired or were cancelled.
     They are listed first, and you are asked. Each is checked and recorded on its own; the exit code is 1 if one was refused
     or failed.
+
+    Examples:
+
+    \b
+    cuebook retry RUN
+    cuebook retry --status failed --since 1d --yes
     """
     if bulk.is_meant(given):
         return bulk.act(given, "retry")

@@ -51,6 +51,11 @@ def delete_command(given: Given) -> int:
 
     A run is refused if it has not ended, if it is a child, or if another run was forked from it. --force deletes it anyway
     and records the reason; of a run that others were forked from, the chain stays, because theirs begins with it.
+
+    Examples:
+
+    \b
+    cuebook delete RUN --contents --reason 'request 118'
     """
 
     async def act(service: Service) -> int:
@@ -93,6 +98,12 @@ def prune_command(given: Given) -> int:
     A run is deleted if all options that are given hold. Runs that other runs were forked from stay as long as those do. Runs
     that wait are named with `--status`, as in `--status awaiting_approval`, and are refused. --force removes both anyway, and
     that is recorded. Runs can be started and continued in the meantime, because the work is done in many short transactions.
+
+    Examples:
+
+    \b
+    cuebook prune --older-than 90d --dry-run
+    cuebook prune --status failed --playbook tea.md --keep 20
     """
     waiting = tuple(one for one in given["status"] if one in (*WAITING, "pending"))
     given_ones = {name: given[name] for name in ("older_than", "playbook", "larger_than", "keep")}
@@ -139,6 +150,12 @@ def erase_command(given: Given) -> int:
     Child runs and runs that were forked from them are deleted too, and schedules and triggers that would start more of them,
     with the events that wait and what they were allowed in advance. What remains is a line for each run that says that it
     was deleted, when and by whom, but not whose data it was. If none is found, a warning says where it looked. Exit code 1 means that some runs could not be erased.
+
+    Examples:
+
+    \b
+    cuebook erase --owner ada --dry-run
+    cuebook erase --input email=ada@example.com
     """
     inputs = _pairs(given["inputs"])
 

@@ -32,6 +32,12 @@ inbox.
 A cron expression has five fields: minute, hour, day of the month, month, day of the week, as in '30 6 * * 1-5'; or it is
 @hourly, @daily, @weekly, @monthly or @yearly. In the time zone of --tz, a time that the clock skips in spring fires when it
 jumps, and one that occurs twice in autumn fires once.
+
+Examples:
+
+\b
+cuebook schedule add FILE --cron '0 6 * * 1-5' --tz Europe/Berlin
+cuebook schedule add FILE --cron @hourly --overlap queue --catch-up 30m --allow
 """
 
 _ADD: list[click.Parameter] = [

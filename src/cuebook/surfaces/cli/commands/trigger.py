@@ -46,6 +46,13 @@ completed runs of another playbook.
 
 --map fills in an input from the event: of a webhook, from its body, as in --map title=pull_request.title; of a file, `path`,
 `file` (below the folder), `name` or `size`; of a run, `run`, `playbook`, `owner` or `result`.
+
+Examples:
+
+\b
+cuebook trigger add FILE --github --secret hook --event push --map branch=ref
+cuebook trigger add FILE --files inbox --pattern '*.csv' --map path=path
+cuebook trigger add FILE --after tea.md
 """
 
 _SCHEMES = ("github", "slack", "hmac")

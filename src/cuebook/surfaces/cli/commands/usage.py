@@ -33,6 +33,12 @@ def usage_command(given: Given) -> int:
     Calls count for the day on which they began, in the time zone of the setting `usage.time_zone`, and for the person and
     the playbook that started the run. A cost that is not known is shown as unknown, and never as zero. Deleted runs still
     count. An admin sees everyone's use, other people their own.
+
+    Examples:
+
+    \b
+    cuebook usage --since 7d
+    cuebook usage --by person --since 2026-11-01 --until 2026-11-30
     """
     by: By = given["by"]
 

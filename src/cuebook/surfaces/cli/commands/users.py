@@ -51,6 +51,11 @@ def _add(given: Given) -> int:
 
     The command prints a token with which the user signs in to the web app and the API. It is shown only once; `cuebook users
     token` creates a new one. The name of an earlier user is refused, because their runs would be the new user's.
+
+    Examples:
+
+    \b
+    cuebook users add ada --role admin
     """
 
     async def act(service: Service) -> int:
@@ -63,7 +68,13 @@ def _add(given: Given) -> int:
 
 @command("grant", [NAME, _roles("A role to add"), options.AS_USER, options.STORE, options.AS_JSON])
 def _grant(given: Given) -> int:
-    """Grant more roles to a user. Their other roles, token and sessions are kept."""
+    """Grant more roles to a user. Their other roles, token and sessions are kept.
+
+    Examples:
+
+    \b
+    cuebook users grant bob --role approver
+    """
 
     async def act(service: Service) -> int:
         who = await session.acting(service, given)
@@ -74,7 +85,13 @@ def _grant(given: Given) -> int:
 
 @command("revoke", [NAME, _roles("A role to remove"), options.AS_USER, options.STORE, options.AS_JSON])
 def _revoke(given: Given) -> int:
-    """Remove roles from a user. Their other roles and their token are kept."""
+    """Remove roles from a user. Their other roles and their token are kept.
+
+    Examples:
+
+    \b
+    cuebook users revoke bob --role approver
+    """
 
     async def act(service: Service) -> int:
         who = await session.acting(service, given)
