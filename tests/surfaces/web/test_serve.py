@@ -383,6 +383,8 @@ def test_the_log_of_a_server_for_others_has_no_link_that_signs_in(
             time.sleep(0.05)
         headers = {"Authorization": f"Bearer {SERVE_TOKEN}"}
         assert httpx2.get(f"{found[0]}api/runs", headers=headers, trust_env=False).status_code == 200
+        page = httpx2.get(f"{found[0]}sign-in", headers={"Accept": "text/html"}, trust_env=False).text
+        assert ("Ask an admin of this server" in page, "printed when it was started" in page) == (True, False)
         process.terminate()
         assert process.wait(30) == 0
     said = Path(journal.name).read_text()

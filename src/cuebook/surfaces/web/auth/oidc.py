@@ -159,7 +159,7 @@ def sign_in_page(
 def ways(site: Site, out: str = "") -> dict[str, object]:
     """How people sign in here, for the page. `out` is where they end their session at the provider."""
     label = "" if site.identities is None else site.identities.settings.label
-    return {"provider": label, "local": site.sessions.local, "out": out}
+    return {"provider": label, "local": site.sessions.local, "linked": site.sessions.linked, "out": out}
 
 
 def recheck(request: Request, path: str) -> Response:

@@ -67,6 +67,8 @@ class Sessions:
         self._clock = clock
         self._serve_token = serve_token
         self._start = ""
+        self.linked = False
+        """Whether this server gave out a start link. One whose output others read does not."""
         self.cookie = f"cuebook-{self._sign('cookie name')[:8]}"
         """The cookie's name. All ports of a machine share cookies, so each store uses a different name."""
 
@@ -74,7 +76,7 @@ class Sessions:
 
     def new_start(self) -> str:
         """A new token for the start link: 256 bits, valid once. It replaces the previous one."""
-        self._start = secrets.token_urlsafe(32)
+        self._start, self.linked = secrets.token_urlsafe(32), True
         return self._start
 
     def take_start(self, given: str) -> Ticket | None:

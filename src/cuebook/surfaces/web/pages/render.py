@@ -124,7 +124,7 @@ def piece(template: str, **values: Any) -> Markup:
     return Markup(environment().get_template(template).render(values))
 
 
-_WAYS = {"provider": "", "local": True, "out": ""}
+_WAYS = {"provider": "", "local": True, "linked": True, "out": ""}
 """How people sign in, unless an identity provider is configured."""
 
 
