@@ -179,6 +179,7 @@ def test_the_command_of_administrators_has_the_settings_and_the_secrets_of_the_s
 def test_the_backup_is_one_that_restores(root: Path, cli: CommandLine) -> None:
     service, backup = Unit("cuebook.service", root), Unit("cuebook-backup.service", root)
     assert backup.environ() == service.environ()
+    assert backup.values("EnvironmentFile") == service.values("EnvironmentFile") == ["-/etc/cuebook/models.env"]
     program = service.commands()[0][0]
     service.run([program, "users", "add", "ada", "--role", "admin"])
     for argv in backup.commands():

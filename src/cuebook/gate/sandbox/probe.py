@@ -68,7 +68,7 @@ async def probe() -> list[Probe]:
 
 async def _tried(name: str, sandbox: Sandbox, problem: str) -> Probe:
     if problem:
-        return Probe(name, False, f"{problem[0].upper()}{problem[1:]}.")
+        return Probe(name, False, f"{problem[0].upper()}{problem[1:].rstrip('.')}.")
     hits = 0
 
     def hit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
