@@ -88,6 +88,15 @@ def digest(effect: Effect, description: Description, limits: Limits) -> str:
     )
 
 
+def effect_digest(effect: Effect) -> str:
+    """The digest of what an effect does, without what its playbook says about asking and repeating."""
+    fields = msgspec.to_builtins(effect, enc_hook=_stable)
+    return _hash({name: value for name, value in fields.items() if name not in _ABOUT})
+
+
+_ABOUT = frozenset({"approval", "rule", "preview", "attempt_at", "key_at", "idempotent", "witnessed", "doubt"})
+
+
 def _stable(value: Any) -> str:
     """The same for the same value in every process: an approval is compared with what a later process describes."""
     if isinstance(value, Context):

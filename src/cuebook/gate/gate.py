@@ -155,7 +155,7 @@ class Gate:
         ruling = decide_all((*actions, *secret), policies)
         # Overrides matter only where approval would be required, and a command has no further actions while it runs.
         settled = ruling.decision != "ask" and isinstance(effect, RunCommand)
-        overrides = [] if settled else await self._overrides(case, policies)
+        overrides = [] if settled else await self._overrides(effect, case, policies)
         if overrides:
             ruling = decide_all((*actions, *secret), policies, overrides, self._clock())
         networked = any((action.domain, action.target) == (NETWORK.domain, NETWORK.target) for action in actions)
@@ -373,7 +373,7 @@ class Gate:
         self._snapshots[snapshot] = today  # identical objects compare faster next time
         return (today,)
 
-    async def _overrides(self, case: Case, policies: Sequence[Policy]) -> list[Override]:
+    async def _overrides(self, effect: Effect, case: Case, policies: Sequence[Policy]) -> list[Override]:
         """The overrides that apply. If someone else must approve, the owner's own overrides do not."""
         run = case.run
         found = [msgspec.convert(body, Override) for body in (await self._kept.kept(run.tenant, "override")).values()]
@@ -396,7 +396,7 @@ class Gate:
             from cuebook.gate.standing_permissions import STANDING, standing_overrides  # most runs have no trigger
 
             standing = await self._kept.kept(run.tenant, STANDING)
-            found += standing_overrides(standing, run, case.policy, self._clock())
+            found += standing_overrides(standing, run, case.policy, effect, self._clock())
         if found and approvals_of(policies).different_person:
             return [override for override in found if override.by != run.owner]
         return found

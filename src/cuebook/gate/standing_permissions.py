@@ -1,6 +1,7 @@
 """Standing permissions: what an approver allows the runs of one trigger to do without asking, as long as nothing changes.
 
-A permission lists single actions. It holds for the playbook and the policy that the approver saw, and until it expires.
+A permission lists single actions of single effects: a command with exactly this input and environment, a request with exactly
+this body. It holds for the playbook and the policy that the approver saw, and until it expires.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from typing import Any
 
 import msgspec
 
+from cuebook.gate.approvals import effect_digest
 from cuebook.gate.policy import Override
 from cuebook.kernel.context import digest_of
+from cuebook.kernel.effects import AskModel, Effect, ReadSource
 from cuebook.kernel.run import RunRow
 
 STANDING = "standing"
@@ -25,6 +28,8 @@ class Allowed(msgspec.Struct, frozen=True):
     pattern: str
     step: str = ""
     """The step that would ask about it."""
+    effect: str = ""
+    """Identifies the effect that may do it: see `effect_key`."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -52,17 +57,24 @@ class Standing(msgspec.Struct, frozen=True):
         return ""
 
 
+def effect_key(effect: Effect) -> str:
+    """Identifies an effect with everything that it sends. A model may be asked, and a text read, whatever for."""
+    return type(effect).__name__ if isinstance(effect, AskModel | ReadSource) else effect_digest(effect)
+
+
 def standing_overrides(
-    records: Mapping[str, Mapping[str, Any]], run: RunRow, snapshot: str | None, now: float
+    records: Mapping[str, Mapping[str, Any]], run: RunRow, snapshot: str | None, effect: Effect, now: float
 ) -> Sequence[Override]:
-    """The actions that a run may perform because of its trigger. A fork of it, or a child, has none of them."""
+    """The actions that an effect of a run may perform because of its trigger. A fork of the run, or a child, has none of them."""
     body = records.get(run.trigger)
     if body is None or run.parent or run.caller or snapshot is None:
         return ()
     found = msgspec.convert(body, Standing)
     if found.at > run.created or found.problem(run.playbook, digest_of(snapshot), now):
         return ()
+    key = effect_key(effect)
     return [
         Override(f"{STANDING} {found.trigger}", one.domain, one.pattern, found.by, found.at, found.expires, tenant=run.tenant)  # type: ignore[arg-type]
         for one in found.allowed
+        if one.effect == key
     ]  # fmt: skip

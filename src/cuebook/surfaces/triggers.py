@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from cuebook.gate.standing_permissions import Standing
+from cuebook.kernel.run import Budget
 from cuebook.service.triggers.administration import TriggerView
 from cuebook.service.triggers.cron import zone_of
 from cuebook.service.triggers.permissions import Asking
 from cuebook.service.triggers.schedules import Schedule
-from cuebook.service.triggers.trigger import Firing, Trigger
+from cuebook.service.triggers.trigger import Firing, Target, Trigger
 from cuebook.surfaces import display
 
 OVERLAP = {
@@ -20,6 +21,7 @@ OVERLAP = {
     "cancel": "started after the older run is cancelled",
     "parallel": "started beside it",
 }
+NEW_LINE = "\n"
 NEXT = 5
 """How many of the next times are shown."""
 
@@ -119,6 +121,7 @@ def _asking_object(one: Asking, covered: bool) -> dict[str, Any]:
         "allowed": covered,
         "can_be_allowed": [f"{each.domain} {each.pattern}" for each in one.allowed],
         "why_not": one.why,
+        "preview": one.preview,
     }
 
 
@@ -156,8 +159,7 @@ def view_lines(view: TriggerView, now: float) -> Iterator[str]:
     yield f"  runs: {trigger.target.words} ({trigger.target.path}), for {trigger.owner}"
     if trigger.target.workspace:
         yield f"  a server or worker of the workspace {trigger.target.workspace} fires it"
-    for name, value in trigger.target.inputs.items():
-        yield f"  {name} = {display.short(str(value))}"
+    yield from (f"  {line}" for line in target_lines(trigger.target))
     yield f"  while a run is unfinished, a firing is {OVERLAP[trigger.overlap]}"
     if isinstance(trigger, Schedule):
         yield from _times(trigger, now)
@@ -167,11 +169,34 @@ def view_lines(view: TriggerView, now: float) -> Iterator[str]:
     yield from asking_lines(view)
 
 
-def _times(schedule: Schedule, now: float) -> Iterator[str]:
+def target_lines(target: Target) -> Iterator[str]:
+    """What the runs of a trigger start with, apart from the playbook."""
+    for name, value in target.inputs.items():
+        yield f"{name} = {display.short(str(value))}"
+    if target.model:
+        yield f"model: {target.model}"
+    for step, answer in target.answers.items():
+        yield f"answer to step {step}: {display.short(answer if isinstance(answer, str) else ', '.join(answer))}"
+    if target.unattended:
+        yield "unattended: questions take their defaults"
+    for name, value in target.options.items():
+        yield f"option {name}: {value}"
+    limits = [] if target.budget is None else Budget.__struct_fields__
+    for name in limits:
+        if (limit := getattr(target.budget, name)) is not None:
+            yield f"budget: {limit:,} {'USD' if name == 'money' else name}"
+
+
+def time_lines(schedule: Schedule) -> Iterator[str]:
+    """How late a firing may be, and what delays it."""
     if schedule.timer:
-        yield f"  Temporal counts the time (schedule {schedule.timer})"
+        yield f"Temporal counts the time (schedule {schedule.timer})"
     late = display.duration(schedule.catch_up)
-    yield f"  a firing may be {late} late{f', and is delayed by up to {display.duration(schedule.jitter)}' if schedule.jitter else ''}"
+    yield f"a firing may be {late} late{f', and is delayed by up to {display.duration(schedule.jitter)}' if schedule.jitter else ''}"
+
+
+def _times(schedule: Schedule, now: float) -> Iterator[str]:
+    yield from (f"  {line}" for line in time_lines(schedule))
     found = next_times(schedule, now)
     if found:
         yield "next times:"
@@ -199,6 +224,8 @@ def asking_lines(view: TriggerView) -> Iterator[str]:
         step = f"step {one.step}" if one.step else "before the first step"
         said = "waits for approval" if one in waits else "allowed in advance"
         yield f"  {step}: {one.what}: {said}{f' each time ({one.why})' if one.why else ''}"
+        for name, text in one.preview.items():
+            yield f"    {name}: {text.rstrip().replace(NEW_LINE, f'{NEW_LINE}      ')}"
     standing, trigger = view.standing, view.trigger
     if standing is not None and view.standing_problem:
         yield f"what {standing.by} allowed in advance no longer holds. {view.standing_problem}"

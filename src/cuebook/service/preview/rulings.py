@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cuebook.dialects.presentation.preview import Act
+from cuebook.gate.approvals import preview
 from cuebook.gate.gate import Gate
 from cuebook.gate.policy import Decision, Policy, Stand, stricter_rules, strictest
 from cuebook.gate.roles import Principal
@@ -59,6 +60,8 @@ class ActRuling(msgspec.Struct, frozen=True):
     """The domains and patterns of the overrides that would stop the asking, apart from those for `tools`."""
     once_only: str = ""
     """Why no override would, as a clause."""
+    preview: Mapping[str, str] = {}
+    """The parts that an approver would see of it."""
 
     @property
     def secrets(self) -> tuple[SecretUse, ...]:
@@ -137,7 +140,8 @@ class Rulings:
             case Admitted(ruling=found):
                 return ActRuling(act, str(found["decision"]), tuple(found["rules"]), hosts)
             case Needed(details=details):
-                asking = ActRuling(act, "ask", _asking(act, details), hosts)
+                parts = {name: in_words(text) for name, text in details.get("preview", {}).items()}
+                asking = ActRuling(act, "ask", _asking(act, details), hosts, preview=parts)
                 return _settled(asking, next(iter(details.get("offers", ())), ()), str(details.get("once_only", "")))
             case failed if failed.code == "secret_missing":
                 decision = "ask" if act.approval else str(failed.details["decision"])
@@ -176,7 +180,8 @@ class Rulings:
         if untrusted:
             once = "a tool server needs approval first"
         notes = [act.open.in_words(note) for note in dict.fromkeys(notes)]
-        made = ActRuling(act, decision, rules, tuple(found.hosts), tuple(notes), tuple(tools), missing)
+        shown = _arguments(effect) if isinstance(effect, CallTool) else {}
+        made = ActRuling(act, decision, rules, tuple(found.hosts), tuple(notes), tuple(tools), missing, preview=shown)
         if decision != "ask":
             return made
         asked = [(one.domain, one.target) for one in touched if one.decision == "ask"]
@@ -241,6 +246,12 @@ def _settled(found: ActRuling, patterns: Iterable[tuple[str, str]], once_only: s
     if once_only:
         return msgspec.structs.replace(found, once_only=once_only)
     return msgspec.structs.replace(found, settled_by=patterns)
+
+
+def _arguments(call: CallTool) -> dict[str, str]:
+    if not call.arguments:
+        return {}
+    return preview({"arguments": msgspec.json.format(msgspec.json.encode(call.arguments, enc_hook=str)).decode()})
 
 
 def _asking(act: Act, details: Mapping[str, Any]) -> tuple[str, ...]:

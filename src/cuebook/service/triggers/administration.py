@@ -12,7 +12,7 @@ import msgspec
 from cuebook.dialects.dialect import Input
 from cuebook.dialects.playbook import Playbook
 from cuebook.gate.roles import Principal
-from cuebook.gate.standing_permissions import Standing
+from cuebook.gate.standing_permissions import Allowed, Standing
 from cuebook.kernel.errors import BadInput, Conflict, CuebookError
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.ports import Job
@@ -71,21 +71,17 @@ class TriggerView(msgspec.Struct, frozen=True):
     """Identifies what a permission would be given for: the trigger, its playbook, the policy, and everything in `asks`."""
 
     @property
-    def covered(self) -> frozenset[tuple[str, str]]:
-        """The actions that it may do without asking."""
+    def covered(self) -> frozenset[Allowed]:
+        """What it may do without asking."""
         if self.standing is None or self.standing_problem:
             return frozenset()
-        return frozenset((one.domain, one.pattern) for one in self.standing.allowed)
+        return frozenset(self.standing.allowed)
 
     @property
     def waits_for(self) -> list[Asking]:
         """What its runs would wait for."""
         covered = self.covered
-        return [
-            one
-            for one in self.asks
-            if not one.allowed or any((each.domain, each.pattern) not in covered for each in one.allowed)
-        ]
+        return [one for one in self.asks if not one.allowed or not covered.issuperset(one.allowed)]
 
 
 class TriggerAdministration:

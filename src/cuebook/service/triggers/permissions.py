@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects.playbook import Playbook
-from cuebook.gate.policy.overrides import not_suggested, suggested
+from cuebook.gate.policy.overrides import suggested
 from cuebook.gate.roles import NotAllowed, Principal
-from cuebook.gate.standing_permissions import STANDING, Allowed, Standing
+from cuebook.gate.standing_permissions import STANDING, Allowed, Standing, effect_key
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import AskModel, ReadSource
 from cuebook.kernel.errors import BadInput, Conflict
@@ -19,6 +19,7 @@ from cuebook.kernel.ports.admin_acts import KeptChange
 from cuebook.kernel.triggers import SCHEDULE
 from cuebook.service.preview.asked import StepRuling
 from cuebook.service.preview.explanation import Explanation
+from cuebook.service.preview.rulings import ActRuling
 from cuebook.service.service import Service
 from cuebook.service.triggers.firing import Triggers
 from cuebook.service.triggers.trigger import Trigger
@@ -37,14 +38,18 @@ class Asking(msgspec.Struct, frozen=True):
     """What a permission would allow, so that it is not asked."""
     why: str = ""
     """Why a permission cannot cover it, as a clause."""
+    preview: dict[str, str] = {}
+    """What it sends with it, such as the input of a command or the body of a request."""
 
 
 def askings(explained: Explanation, varied: Explanation | None = None) -> list[Asking]:
     """Everything that would be asked, in the order of the steps. `varied` explains the same with other values in the inputs
     that events fill in: what differs depends on the event, and cannot be allowed in advance.
     """
-    found = [asking for one in explained.asked for asking in _of_step(one, varied)]
-    return list(dict.fromkeys(found))
+    found: list[Asking] = []
+    for one in explained.asked:
+        found += [asking for asking in _of_step(one, varied) if asking not in found]
+    return found
 
 
 def _depends(one: StepRuling, varied: Explanation) -> bool:
@@ -60,21 +65,32 @@ def _depends(one: StepRuling, varied: Explanation) -> bool:
 def _of_step(one: StepRuling, varied: Explanation | None) -> Iterator[Asking]:
     act, step = one.act, one.act.act.label
     if act.decision == "ask":
-        allowed = tuple(Allowed(domain, pattern, step) for domain, pattern in _narrowed(act.settled_by))
-        what = ", ".join(f"{domain} {pattern}" for domain, pattern in act.settled_by) or act.act.title or "the step"
+        key = "" if act.act.effect is None else effect_key(act.act.effect)
+        allowed = tuple(Allowed(domain, pattern, step, key) for domain, pattern in _narrowed(act.settled_by) if key)
+        what = ", ".join(f"{domain} {pattern}" for domain, pattern in act.settled_by) or _named(act)
         depends = varied is not None and _depends(one, varied)
         why = act.once_only or ("it depends on the event" if depends else "")
         why = why or ("" if allowed else "no safe pattern matches it")
-        yield Asking(step, what, () if why else allowed, why)
+        left_out = _EVIDENT | _OF_THE_MOMENT
+        shown = {name: text for name, text in act.preview.items() if name not in left_out and text != "no"}
+        yield Asking(step, what, () if why else allowed, why, shown)
     if act.decision == "unknown":
         yield Asking(step, act.act.title or "the step", why="only the run shows what it asks")
     for tool in act.tools:
-        if tool.decision != "ask":
-            continue
-        allowed = tuple(Allowed(one.domain, one.target, step) for one in tool.asked)
-        unsafe = [not_suggested(one) for one in tool.asked if one.target not in suggested(one)]
-        why = unsafe[0] if unsafe else "" if allowed else "the model chooses what it does"
-        yield Asking(step, f"tool {tool.tool}", () if why else allowed, why)
+        if tool.decision == "ask":
+            yield Asking(step, f"tool {tool.tool}", why="the model chooses what it does")
+
+
+def _named(act: ActRuling) -> str:
+    """What an act does, if no action of it is known before the run."""
+    known = next((f"{name} {act.preview[name]}" for name in ("command", "request") if name in act.preview), "")
+    return known or act.act.title or "the step"
+
+
+_EVIDENT = frozenset({"command", "request", "program", "folder", "may change", "time limit"})
+"""Parts of a preview that an action names itself, or that are much the same for all commands."""
+_OF_THE_MOMENT = frozenset({"files as they are now", "content not bound", "page", "the page now"})
+"""Parts that a permission is not bound to, because they are different for each run."""
 
 
 def _narrowed(patterns: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, str]]:
@@ -184,4 +200,4 @@ class Permissions:
 
 
 def _listed(standing: Standing) -> list[str]:
-    return [f"{one.domain} {one.pattern}" for one in standing.allowed]
+    return list(dict.fromkeys(f"{one.domain} {one.pattern}" for one in standing.allowed))

@@ -91,6 +91,48 @@ def test_its_permission_covers_exactly_what_it_would_ask_until_the_playbook_chan
     assert deploy.call("resume", ran.out.strip(), "--no-ask").code == 3
 
 
+TWICE = """\
+name: Twice
+steps:
+  - id: read
+    command: cli cat said
+    effect: read
+  - {id: fixed, command: cli bash, stdin: touch fixed}
+  - {id: piped, command: cli bash, stdin: $read.stdout}
+"""
+
+
+def test_the_same_command_with_an_input_that_only_the_run_knows_waits(cli: CommandLine) -> None:
+    (cli.work / "said").write_text("touch piped")
+    (cli.work / "twice.yml").write_text(TWICE)
+    added = cli.call("schedule", "add", "twice.yml", "--cron", "@daily", "--allow")
+    assert "step fixed: command bash: allowed in advance\n    stdin: touch fixed\n" in added.out
+    assert "step piped: command bash: waits for approval each time (it depends on values that only" in added.out
+    ran = cli.call("schedule", "run", "twice")
+    assert cli.call("resume", ran.out.strip(), "--no-ask").code == 3
+    assert ((cli.work / "fixed").exists(), (cli.work / "piped").exists()) == (True, False)
+
+
+THINK = """\
+name: Think
+steps:
+  - id: think
+    command: llm
+    llm: {model: local, prompt: Read the notes., tools: {allow: [Read]}, max_tool_calls: 3}
+    output: {type: json, schema: {type: object}}
+"""
+
+
+def test_a_tool_whose_arguments_a_model_writes_is_not_allowed_in_advance(cli: CommandLine) -> None:
+    (cli.work / "think.yml").write_text(THINK)
+    (cli.config.parent / "policy.toml").write_text('version = 1\n\n[tools]\nask = ["Read"]\n')
+    added = cli.call("schedule", "add", "think.yml", "--cron", "@daily", "--allow", "--json").object
+    assert [(one["asks"], one["allowed"], one["why_not"]) for one in added["asks"]] == [
+        ("tool Read", False, "the model chooses what it does")
+    ]
+    assert added["standing"] is None
+
+
 def test_a_permission_with_a_digest_is_for_what_was_shown_or_for_nothing(deploy: CommandLine) -> None:
     deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily")
     digest = deploy.call("schedule", "show", "deploy", "--json").object["digest"]

@@ -21,7 +21,8 @@ from cuebook.service.playbooks.library import Listed
 from cuebook.service.runs.lists import LISTED
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.service import PYTHON, Principal
-from cuebook.surfaces.triggers import OVERLAP, local_times, state_of, when
+from cuebook.service.triggers.schedules import Schedule
+from cuebook.surfaces.triggers import OVERLAP, local_times, state_of, target_lines, time_lines, when
 from cuebook.surfaces.web import problems
 from cuebook.surfaces.web.api import library as catalog
 from cuebook.surfaces.web.api import runs as rest
@@ -304,7 +305,7 @@ async def schedules(request: Request, site: Site, who: Principal) -> Response:
     found = (await rest_schedules.all_triggers(site, who, SCHEDULES))[:SCHEDULES]
     now = site.service.clock()
     shown = [(one, when(one), local_times(one, now, 1), state_of(one)) for one in found]
-    mine = {one.name for one in found if one.owner == who.name or who.may("admin")}
+    mine = {one.trigger for one in found if one.owner == who.name or who.may("admin")}
     return await _page(request, site, who, "schedules.html", shown=shown, mine=mine, most=SCHEDULES)
 
 
@@ -313,8 +314,9 @@ async def schedule(request: Request, site: Site, who: Principal) -> Response:
     one = await rest_schedules.found(request, site, who)
     view, times = await site.triggers.view(one), local_times(one, site.service.clock())
     mine = who.may("runner") and (one.owner == who.name or who.may("admin"))
+    more = [*target_lines(one.target), *(time_lines(one) if isinstance(one, Schedule) else one.lines)]
     shown: dict[str, Any] = {"view": view, "fires": when(one), "times": times, "state": state_of(one), "mine": mine}
-    return await _page(request, site, who, "schedule.html", overlap=OVERLAP[one.overlap], **shown)
+    return await _page(request, site, who, "schedule.html", overlap=OVERLAP[one.overlap], more=more, **shown)
 
 
 async def nodes(request: Request, site: Site, who: Principal) -> Response:
