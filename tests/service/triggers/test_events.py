@@ -178,6 +178,18 @@ async def test_an_event_whose_run_could_not_start_is_tried_again_when_it_comes_a
     assert len(await watched.runs()) == 1
 
 
+async def test_an_input_that_came_to_take_a_secret_is_not_filled_in_by_an_event(watched: Watched) -> None:
+    watched.book = watched.folder / "use.yml"
+    await watched.files(playbook="use.yml", mapping={"token": "file"})
+    watched.book.write_text("name: Use\nargs: {token: {secret: true}}\nsteps: [{id: a, command: cli ls}]\n")
+    known = await watched.triggers.known(FileTrigger, "tea", "local")
+    await watched.events.event(known, "k", {"file": "env:PATH"})
+    await watched.look()
+    (firing,) = (await watched.triggers.known(FileTrigger, "tea", "local")).history
+    assert (firing.state, "which no event may choose" in firing.reason) == ("failed", True)
+    assert await watched.runs() == []
+
+
 async def test_no_file_fires_again_after_many_others(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cuebook.service.triggers.events.SEEN", 3)
     monkeypatch.setattr("cuebook.service.triggers.trigger.KEPT", 3)
@@ -288,6 +300,35 @@ async def test_a_completed_run_fires_once_and_its_id_becomes_an_input(watched: W
     (started,) = [one for one in await watched.runs() if one.trigger]
     assert started.trigger == "after:tea"
     assert (await watched.service.view(started.id)).inputs["CUP"] == run
+
+
+async def test_a_completed_run_whose_follower_cannot_start_fires_once(watched: Watched) -> None:
+    await watched.trigger(AfterTrigger, after="build.md")
+    await complete(watched, "build.md")
+    watched.book.unlink()
+    for _ in range(3):
+        await watched.completions.look()
+        await watched.look()
+    trigger = await watched.triggers.known(AfterTrigger, "tea", "local")
+    assert ([one.state for one in trigger.history], len(trigger.recent)) == (["failed"], 1)
+
+
+async def test_a_result_that_is_too_long_for_an_input_is_not_cut(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cuebook.service.triggers.events.LONGEST", 5)
+    await watched.trigger(AfterTrigger, after="build.md", mapping={"CUP": "run"})
+    await complete(watched, "build.md")
+    for _ in range(2):
+        await watched.completions.look()
+        await watched.look()
+    (firing,) = (await watched.triggers.known(AfterTrigger, "tea", "local")).history
+    assert (firing.state, "The event's run has 12 characters, and an input may have 5" in firing.reason) == (
+        "failed",
+        True,
+    )
+    assert [one for one in await watched.runs() if one.trigger] == []
+    assert any("could not start tea.md: The event's run has" in one for one in await watched.notices())
 
 
 async def test_a_run_that_is_cancelled_or_was_completed_before_fires_nothing(watched: Watched) -> None:

@@ -23,6 +23,7 @@ from cuebook.service.triggers.events import EVENT_TRIGGERS, AfterTrigger, Events
 from cuebook.service.triggers.firing import Read, Triggers
 from cuebook.service.triggers.permissions import LASTS, Asking, Permissions, askings, check_unchanged, digest_of_view
 from cuebook.service.triggers.schedules import Schedule, Schedules
+from cuebook.service.triggers.target import check_fills_no_secret
 from cuebook.service.triggers.trigger import Firing, Target, Trigger
 from cuebook.system.logs import log_event
 
@@ -159,6 +160,7 @@ class TriggerAdministration:
                 f"The input '{hidden[0]}' is sensitive, and a {trigger.COMMAND} would store its value.",
                 fix="Leave it out, or start these runs by another program over the API.",
             )
+        check_fills_no_secret(playbook, mapped)
         if not isinstance(trigger, EventTrigger):
             playbook.accept(inputs, trigger.target.options)
         if await self._service.without_secrets(inputs, trigger.tenant) != inputs:

@@ -24,7 +24,7 @@ SEEN = 1000
 MOST_KNOWN = 25_000
 """How many files it remembers: more than a watched folder may contain."""
 LONGEST = 20_000
-"""How many characters of an event one input may have."""
+"""How many characters of an event one input may have. A longer value starts no run."""
 _ELSEWHERE = 1.0
 """Seconds until another process may take a trigger whose workspace this process does not offer."""
 
@@ -52,6 +52,10 @@ class EventTrigger(Trigger, frozen=True, kw_only=True, omit_defaults=True):
     def knows(self, key: str) -> bool:
         found = self.firing(key)
         return found.state != "failed" if found is not None else _short(key) in self.seen
+
+    def remembers(self, key: str) -> bool:
+        """Whether it was fired for this event, also if its run could not start."""
+        return self.firing(key) is not None or _short(key) in self.seen
 
     def noted(self, key: str, now: float) -> Self:
         recent = tuple(one for one in self.recent if 0 <= now - one < self.PER)
@@ -224,9 +228,17 @@ def fits(trigger: EventTrigger, payload: Any) -> bool:
 
 
 def inputs_from(trigger: EventTrigger, payload: Any) -> dict[str, str]:
-    """The inputs that an event fills in. A value that the event does not have leaves the input as it is without it."""
+    """The inputs that an event fills in. A value that the event does not have leaves the input as it is without it. Raises
+    `BadInput` for a value that is too long.
+    """
     found = {name: _text(_at(payload, path)) for name, path in trigger.mapping.items()}
-    return {name: value[:LONGEST] for name, value in found.items() if value is not None}
+    for name, value in found.items():
+        if value is not None and len(value) > LONGEST:
+            raise BadInput(
+                f"The event's {trigger.mapping[name]} has {len(value):,} characters, and an input may have {LONGEST:,} of an event.",
+                fix="Fill in something shorter, such as the address at which the run finds it.",
+            )
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _at(payload: Any, path: str) -> Any:
@@ -310,7 +322,10 @@ class Events:
         """
         if not fits(trigger, payload) or trigger.knows(key):
             return None
-        inputs = inputs_from(trigger, payload)
+        try:
+            inputs = inputs_from(trigger, payload)
+        except BadInput as error:
+            return await self._triggers.refuse(trigger, key, str(error))
         try:
             made = await self._triggers.request(type(trigger), trigger.name, trigger.tenant, key, inputs)
         except AtLimit as error:

@@ -22,6 +22,7 @@ from cuebook.kernel.run import RunRow
 from cuebook.service.job_runner import Handler
 from cuebook.service.service import Service
 from cuebook.service.start import id_for
+from cuebook.service.triggers.target import check_fills_no_secret
 from cuebook.service.triggers.trigger import LOOK_AGAIN, MOST_REQUESTED, Firing, State, Target, Trigger
 from cuebook.service.worker import leave_to_workers
 from cuebook.system.logs import log_event
@@ -296,6 +297,7 @@ class Triggers:
         inputs = {**target.inputs, **firing.inputs}
         try:
             playbook = await asyncio.to_thread(self._read, target)
+            check_fills_no_secret(playbook, firing.inputs)
             problem = await self._check(trigger, playbook, inputs, who)
             if problem:
                 return await self.suspend(trigger, problem, firing)
@@ -313,6 +315,14 @@ class Triggers:
         words = f"{trigger.KIND.capitalize()} '{trigger.name}' could not start {trigger.target.words}: {reason}"
         await self.notify(trigger, f"failed.{firing.key}", words)
         return self._done(trigger, firing, "failed", reason=reason)
+
+    async def refuse(self, trigger: T, key: str, reason: str) -> Firing | None:
+        """Records and notifies that an event can start no run, for a process that noticed it."""
+        at = self.now()
+        firing = Firing(key, at, "failed", reason=reason, done=at)
+        kept = await self.alter(type(trigger), trigger, lambda one: one if one.firing(key) else one.recorded(firing))
+        await self.failed(trigger, firing, reason)
+        return kept.firing(key)
 
     async def suspend(self, trigger: T, reason: str, firing: Firing | None = None) -> T:
         """Stops a trigger until a person resumes it, and notifies."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from cuebook.dialects import registry
@@ -11,6 +12,19 @@ from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.performers.files.neighbours import instead_of, reader
 from cuebook.service.playbooks.library import beginning_of
 from cuebook.service.triggers.trigger import Target
+
+
+def check_fills_no_secret(playbook: Playbook, names: Iterable[str]) -> None:
+    """Raises `BadInput` if one of these inputs, which an event fills in, takes the handle of a secret: whoever sends the event
+    would choose the secret.
+    """
+    needed = {one.argument for one in playbook.dialect.secrets(playbook.document)}
+    for name in names:
+        if name in needed:
+            raise BadInput(
+                f"The input '{name}' takes the handle of a secret, which no event may choose.",
+                fix=f"Set it with --input {name}=secret:NAME.",
+            )
 
 
 def playbook_of(target: Target, workspace: Path | None = None) -> Playbook:

@@ -243,7 +243,7 @@ class Completions:
         }
         for trigger in found:
             for row in completed[trigger.tenant, trigger.after]:
-                if row.updated > max(trigger.created, trigger.since) and not trigger.knows(row.id):
+                if row.updated > max(trigger.created, trigger.since) and not trigger.remembers(row.id):
                     await self._event(trigger, row)
 
     async def _completed(self, tenant: str, name: str) -> list[RunRow]:

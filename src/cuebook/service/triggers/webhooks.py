@@ -23,6 +23,7 @@ LATE = 300.0
 """Seconds by which the time of a request may differ from ours."""
 LARGEST = 1_000_000
 """Bytes of a request."""
+_LONGEST_ID = 200
 _FORM = "application/x-www-form-urlencoded"
 
 
@@ -66,7 +67,7 @@ def _slack(secret: str, headers: Mapping[str, str], body: bytes, now: float) -> 
     if known.get("type") == "url_verification":
         return Delivery("", payload, challenge=str(known.get("challenge", "")))
     key = known.get("event_id") or known.get("trigger_id")
-    return Delivery(str(key) if key else _digest(body), payload)
+    return Delivery(_known_by(str(key)) if key else _digest(body), payload)
 
 
 def _standard(secret: str, headers: Mapping[str, str], body: bytes, now: float) -> Delivery:
@@ -77,7 +78,7 @@ def _standard(secret: str, headers: Mapping[str, str], body: bytes, now: float) 
     if not any(hmac.compare_digest(expected.encode(), one.encode()) for one in given[:10]) or not id:
         raise Forged
     _check_time(sent, now)
-    return Delivery(id, _payload(headers, body))
+    return Delivery(_known_by(id), _payload(headers, body))
 
 
 Scheme = Callable[[str, Mapping[str, str], bytes, float], Delivery]
@@ -92,6 +93,11 @@ def _key(secret: str) -> bytes:
         return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except (binascii.Error, ValueError):
         return secret.encode()
+
+
+def _known_by(id: str) -> str:
+    """The key for the sender's id, which may be long."""
+    return id if len(id) <= _LONGEST_ID else _digest(id.encode())
 
 
 def _hex(key: bytes, message: bytes) -> str:

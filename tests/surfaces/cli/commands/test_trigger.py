@@ -137,3 +137,23 @@ def test_firing_by_hand_does_not_wait_for_the_end_of_earlier_runs(greet: Command
     second = greet.call("trigger", "run", "plain", "--json").object
     assert (second["state"], f"when run {first['run']}" in second["reason"]) == ("queued", True)
     assert greet.call("trigger", "show", "plain", "--json").object["waiting"] == 1
+
+
+SECRET = """\
+name: Use
+args:
+  token: {secret: true, default: "env:MINE"}
+steps:
+  - {id: use, command: cli printenv TOKEN, env: {TOKEN: "${token}"}}
+"""
+
+
+def test_an_event_chooses_no_secret(greet: CommandLine) -> None:
+    book = greet.work / "use.yml"
+    book.write_text(SECRET)
+    words = ("trigger", "add", "use.yml", "--files", "inbox", "--map", "token=name")
+    refused = greet.call(*words)
+    assert (refused.code, "'token' takes the handle of a secret, which no event may choose" in refused.err) == (2, True)
+    assert greet.call("trigger", "list", "--json").object == []
+    book.write_text(SECRET.replace('secret: true, default: "env:MINE"', "type: string, default: x"))
+    assert greet.call(*words).code == 0
