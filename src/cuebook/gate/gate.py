@@ -393,13 +393,21 @@ class Gate:
                 if one.id not in revoked
             ]
         if run.trigger and len(policies) == 1:  # otherwise the policy has changed since the run started
-            from cuebook.gate.standing_permissions import STANDING, standing_overrides  # most runs have no trigger
-
-            standing = await self._kept.kept(run.tenant, STANDING)
-            found += standing_overrides(standing, run, case.policy, effect, self._clock())
+            found += await self._standing(effect, run, case.policy)
         if found and approvals_of(policies).different_person:
             return [override for override in found if override.by != run.owner]
         return found
+
+    async def _standing(self, effect: Effect, run: RunRow, snapshot: str | None) -> Sequence[Override]:
+        """What the run's trigger was allowed in advance, while its giver is still an approver."""
+        from cuebook.gate.standing_permissions import STANDING, Standing, may_still_allow, standing_overrides
+
+        standing = await self._kept.kept(run.tenant, STANDING)
+        found = standing_overrides(standing, run, snapshot, effect, self._clock())
+        if not found:
+            return ()
+        given = msgspec.convert(standing[run.trigger], Standing)
+        return found if may_still_allow(given, await self._kept.kept(run.tenant, "user")) else ()
 
     async def _untrusted(self, description: Description, case: Case, policies: Sequence[Policy]) -> Needed | None:
         """Asks to trust the first dependency of the effect that is not trusted yet, or has changed since."""

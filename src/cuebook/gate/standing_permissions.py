@@ -1,7 +1,7 @@
 """Standing permissions: what an approver allows the runs of one trigger to do without asking, as long as nothing changes.
 
 A permission lists single actions of single effects: a command with exactly this input and environment, a request with exactly
-this body. It holds for the playbook and the policy that the approver saw, and until it expires.
+this body. It holds for the playbook and the policy that the approver saw, until it expires, and while its giver is an approver.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 
 from cuebook.gate.approvals import effect_digest
 from cuebook.gate.policy import Override
+from cuebook.gate.roles import Principal, User
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import AskModel, Effect, ReadSource
 from cuebook.kernel.run import RunRow
@@ -55,6 +56,14 @@ class Standing(msgspec.Struct, frozen=True):
         if policy != self.policy:
             return "The policy has changed since."
         return ""
+
+
+def may_still_allow(standing: Standing, users: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the person who gave it could still give it, by the records of the users."""
+    local, body = Principal(), users.get(standing.by)
+    if standing.by == local.name or body is None:
+        return standing.by == local.name
+    return Principal(standing.by, roles=frozenset(msgspec.convert(body, User).all_roles)).may("approver")
 
 
 def effect_key(effect: Effect) -> str:

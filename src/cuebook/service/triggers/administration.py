@@ -211,8 +211,9 @@ class TriggerAdministration:
         except (CuebookError, EffectFailed) as error:
             return TriggerView(trigger, problem=str(error), standing=standing)
         problem = explained.refused
-        stale = "" if standing is None else standing.problem(playbook.digest, explained.policy, self.triggers.now())
-        suspends = standing is not None and bool(stale) and self.permissions.suspends(trigger, standing)
+        stale, suspends = "", False
+        if standing is not None:
+            stale, suspends = await self.permissions.problem(trigger, standing, playbook.digest, explained.policy)
         if standing is not None and not stale and explained.others_approve and standing.by == trigger.owner:
             stale = f"The policy wants another person than {trigger.owner} to approve."
         digest = digest_of_view(trigger, playbook.digest, explained.policy, asks)
@@ -243,9 +244,10 @@ class TriggerAdministration:
         return made
 
     async def remove(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
+        known = self.triggers.own(await self.triggers.known(kind, name, who.tenant), who)
+        await self.permissions.drop(known, who)  # first, so that a later trigger of this name never has it
         removed = await self.triggers.remove(kind, name, who)
         await self._adjust_timer(removed, removed=True)
-        await self.permissions.drop(removed, who)
         return removed
 
     async def run(self, kind: type[T], name: str, who: Principal, key: str) -> T:

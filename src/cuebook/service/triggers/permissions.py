@@ -10,7 +10,7 @@ import msgspec
 from cuebook.dialects.playbook import Playbook
 from cuebook.gate.policy.overrides import suggested
 from cuebook.gate.roles import NotAllowed, Principal
-from cuebook.gate.standing_permissions import STANDING, Allowed, Standing, effect_key
+from cuebook.gate.standing_permissions import STANDING, Allowed, Standing, effect_key, may_still_allow
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.effects import AskModel, ReadSource
 from cuebook.kernel.errors import BadInput, Conflict
@@ -166,27 +166,36 @@ class Permissions:
         """Removes the permission of a trigger that is removed."""
         await self._change("disallow", trigger, who, None, {})
 
+    async def problem(self, trigger: Trigger, standing: Standing, playbook: str, policy: str) -> tuple[str, bool]:
+        """Why a permission no longer holds for runs of this playbook under this policy, as a sentence, and whether that suspends
+        the trigger when it fires: only a change of one of them suspends a schedule.
+        """
+        now = self._triggers.now()
+        changed = standing.problem(playbook, policy, now)
+        if changed:
+            return changed, trigger.KIND == SCHEDULE and now < standing.expires
+        users = await self._service.kept(trigger.tenant, "user")
+        return ("" if may_still_allow(standing, users) else f"{standing.by} may no longer approve."), False
+
     async def check(self, trigger: Trigger, playbook: Playbook, policy: str) -> str:
         """Why a trigger that fires must be suspended, if its permission no longer holds; empty if it may fire.
 
         A schedule is suspended by a change. An event is not lost: its run asks for approval, as after the permission's end.
         """
         standing = await self.of(trigger)
-        problem = "" if standing is None else standing.problem(playbook.digest, policy, self._triggers.now())
-        if standing is None or not problem:
+        if standing is None:
+            return ""
+        problem, suspends = await self.problem(trigger, standing, playbook.digest, policy)
+        if not problem:
             return ""
         kind, name = trigger.KIND.capitalize(), trigger.name
         words = f"What it was allowed in advance no longer holds. {problem}"
         fix = f"`cuebook {trigger.COMMAND} allow {name}` shows what its runs ask now, and allows it"
-        if self.suspends(trigger, standing):
+        if suspends:
             return f"{words} {fix}; `cuebook {trigger.COMMAND} disallow {name}` lets them wait for approval."
         key = f"standing.{playbook.digest[:16]}.{policy[:16]}"
         await self._triggers.notify(trigger, key, f"{kind} '{name}': {words} Its runs wait for approval. {fix}.")
         return ""
-
-    def suspends(self, trigger: Trigger, standing: Standing) -> bool:
-        """Whether a permission that no longer holds suspends the trigger when it fires."""
-        return trigger.KIND == SCHEDULE and self._triggers.now() < standing.expires
 
     async def _change(
         self, what: str, trigger: Trigger, who: Principal, after: dict[str, Any] | None, details: Mapping[str, Any]

@@ -185,6 +185,21 @@ def test_nobody_allows_their_own_runs_if_the_policy_wants_another_person(deploy:
     assert (deploy.work / "made").exists()
 
 
+def test_what_somebody_allowed_ends_with_their_role(deploy: CommandLine) -> None:
+    deploy.call("users", "add", "bob", "--role", "viewer", "--role", "approver")
+    deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily", "--overlap", "parallel")
+    assert allow(deploy, "--as", "bob").code == 0
+    ran = deploy.call("schedule", "run", "deploy").out.strip()
+    assert deploy.call("users", "revoke", "bob", "--role", "approver").code == 0
+    assert deploy.call("resume", ran, "--no-ask").code == 3
+    shown = deploy.call("schedule", "show", "deploy", "--json").object
+    assert (shown["standing"]["holds"], shown["standing"]["problem"]) == (False, "bob may no longer approve.")
+    assert deploy.call("schedule", "run", "deploy").code == 0
+    assert deploy.call("schedule", "show", "deploy", "--json").object["state"] == "active"
+    deploy.call("users", "grant", "bob", "--role", "approver")
+    assert deploy.call("schedule", "show", "deploy", "--json").object["standing"]["holds"]
+
+
 def test_a_schedule_of_somebody_whose_runs_one_does_not_see_is_not_found(deploy: CommandLine) -> None:
     deploy.call("users", "add", "ann", "--role", "runner")
     deploy.call("users", "add", "fay", "--role", "approver")
