@@ -119,6 +119,19 @@ async def test_a_message_is_given_up_after_a_day_and_the_status_says_why(store: 
     assert await notified.messages() == []
 
 
+async def test_a_machine_that_slept_does_not_give_a_message_up_when_it_wakes(store: Store, tmp_path: Path) -> None:
+    channel = Kept(down=True)
+    notified = Notified(store, tmp_path, channel)
+    await notified.say()
+    await notified.look()
+    woken = notified.now + 3 * 24 * 3600
+    await notified.look(woken)  # there is no network yet
+    assert (len(channel.tries), await notified.states()) == (2, ["pending"])
+    channel.down = False
+    await notified.until_nothing_is_due(woken + 60)
+    assert [one.text for one in channel.got] == ["It broke."]
+
+
 async def test_a_message_that_was_given_up_can_be_sent_again(store: Store, tmp_path: Path) -> None:
     channel, other = Kept("one", down=True), Kept("other", down=True)
     channel.final = other.final = True

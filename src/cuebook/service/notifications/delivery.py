@@ -36,7 +36,8 @@ _LONGEST_REST = 60.0
 _SPREAD = 0.2
 """The part of a pause that differs between messages, so that a receiver that is up again is not flooded."""
 _LONGEST_WISH = 3600.0
-"""Seconds for which a receiver may ask us to leave it alone."""
+"""Seconds for which a receiver may ask us to leave it alone. Between two attempts is more only if no process was there, or in
+quiet hours."""
 
 
 class Delivery:
@@ -145,7 +146,9 @@ class Delivery:
 
     def _failed(self, job: Job, problem: Undelivered, now: float) -> Job:
         attempts = int(job.body["attempts"]) + 1
-        first = float(job.body.get("first") or now)
+        # Only the time counts in which a process tried: a machine that slept over a weekend may have no network at first.
+        slept = max(0.0, now - float(job.body.get("tried") or now) - _LONGEST_WISH)
+        first = float(job.body.get("first") or now) + slept
         body = {
             **job.body,
             "attempts": attempts,
