@@ -8,7 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from cuebook.service.triggers.cron import first_moments, latest_moments
+from cuebook.kernel.errors import BadInput
+from cuebook.service.triggers.cron import first_moments, latest_moments, zone_of
 from tests.service.triggers.scheduled import at
 
 BERLIN = "Europe/Berlin"
@@ -48,6 +49,21 @@ def test_every_hour_fires_in_each_hour_that_passes(day: str, hours: int) -> None
     found = first_moments("0 * * * *", BERLIN, midnight.timestamp() - 1, hours + 1)
     assert [b - a for a, b in pairwise(found)] == [3600.0] * hours
     assert datetime.fromtimestamp(found[-1], ZoneInfo(BERLIN)).strftime("%H:%M") == "00:00"
+
+
+def test_hours_that_begin_with_a_star_follow_the_clock_as_it_is() -> None:
+    assert local(first_moments("0 */2 * * *", BERLIN, at("2026-03-28 23:30"), 2)) == ["29 04:00+0200", "29 06:00+0200"]
+    assert local(first_moments("0 */2 * * *", BERLIN, at("2026-10-24 22:30"), 3)) == [
+        "25 02:00+0200",
+        "25 02:00+0100",
+        "25 04:00+0100",
+    ]
+
+
+@pytest.mark.parametrize("zone", ["", "localtime", "right/UTC", "posix/UTC", "posixrules", "../UTC", "/etc/localtime"])
+def test_a_zone_that_is_not_the_same_everywhere_is_unknown(zone: str) -> None:
+    with pytest.raises(BadInput, match="Unknown time zone"):
+        zone_of(zone)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """The moments that a cron expression names in a time zone.
 
 A time that the clock skips in spring is the moment at which the clock jumps. A time that occurs twice in autumn counts once, the
-first time, unless the expression names every hour or every minute: then each hour that passes counts.
+first time. An expression whose minutes or hours begin with a `*` follows the clock as it is instead: what is skipped does not
+count, and what occurs twice counts twice.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ _SHORT = {
     "@monthly": "0 0 1 * *",
     "@yearly": "0 0 1 1 *",
 }
+
+
+_LOCAL = ("localtime", "posix", "right/")
+"""How names begin that mean something else on each machine, or count leap seconds."""
 
 
 def check_cron(expression: str, zone: str, now: float) -> None:
@@ -64,7 +69,7 @@ def zone_of(name: str) -> tzinfo:
 
 @lru_cache(maxsize=256)
 def _zone(name: str) -> ZoneInfo:
-    if not name:
+    if not name or name.startswith(_LOCAL):
         raise ValueError(name)
     return ZoneInfo(name)
 

@@ -31,7 +31,8 @@ inbox.
 
 A cron expression has five fields: minute, hour, day of the month, month, day of the week, as in '30 6 * * 1-5'; or it is
 @hourly, @daily, @weekly, @monthly or @yearly. In the time zone of --tz, a time that the clock skips in spring fires when it
-jumps, and one that occurs twice in autumn fires once.
+jumps, and one that occurs twice in autumn fires once, unless the minutes or hours begin with a *: then it fires once for each
+time that the clock shows.
 
 Examples:
 
