@@ -285,7 +285,7 @@ def asked_object(explained: Explanation) -> dict[str, Any]:
 def asked_lines(explained: Explanation) -> Iterator[str]:
     """What would be asked, step by step, and what that means for a run without anyone to ask."""
     for one in explained.asked:
-        yield f"{one.act.decision:<8}{_act_words(one.act)}{_because(one.act.rules)}"
+        yield f"{one.act.decision:<8}{act_words(one.act)}{because(one.act.rules)}"
         for tool in one.act.tools:
             yield from (f"  {line}" for line in _tool_lines(tool))
     yield asked_summary(explained)
@@ -296,12 +296,12 @@ def _tool_lines(tool: ToolRuling) -> Iterator[str]:
     decisions = {one.decision for one in tool.kinds}
     if len(decisions) > 1 and tool.decision in decisions:
         for kind in tool.kinds:
-            yield f"{kind.decision:<8}{tool.tool}, {kind.words}{_because(kind.rules)}"
+            yield f"{kind.decision:<8}{tool.tool}, {kind.words}{because(kind.rules)}"
             yield from _exceptions(kind)
         return
-    own = _because(tool.rules) if tool.decision not in decisions else ""
+    own = because(tool.rules) if tool.decision not in decisions else ""
     kinds = f", {', '.join(one.words for one in tool.kinds)}" if tool.kinds else ""
-    why = own or _because([rule for one in tool.kinds for rule in one.rules])
+    why = own or because([rule for one in tool.kinds for rule in one.rules])
     yield f"{tool.decision:<8}{tool.tool}{kinds}{why}"
     for kind in tool.kinds:
         yield from _exceptions(kind)
@@ -312,7 +312,7 @@ def _exceptions(kind: KindRuling) -> Iterator[str]:
         yield f"        except for {'; '.join(kind.except_for)}"
 
 
-def _because(rules: Sequence[str]) -> str:
+def because(rules: Sequence[str]) -> str:
     return f": {'; '.join(rules)}" if rules else ""
 
 
@@ -360,7 +360,7 @@ _KINDS = {"model": "Models", "tool": "Tools", "command": "Commands", "file": "Fi
 
 def overview(explained: Explanation) -> Overview:
     touched, reached = explained.touches.touched, explained.reached
-    asks = [_act_words(one.act) for one in explained.asked if one.act.decision == "ask"]
+    asks = [act_words(one.act) for one in explained.asked if one.act.decision == "ask"]
     asks += [f"tool {tool}" for one in explained.asked for tool in one.asking_tools]
     hosts = [*explained.touches.hosts, *(host for one in reached for host in one.hosts)]
     reaches = {"Hosts": tuple(dict.fromkeys(hosts))}
@@ -372,8 +372,8 @@ def overview(explained: Explanation) -> Overview:
     problems = [explained.refused, *explained.budgets, *explained.touches.problems, *flaws]
     return Overview(
         asks=tuple(dict.fromkeys(asks)),
-        depends=tuple(_act_words(one) for one in reached if one.decision == "unknown"),
-        denied=tuple(_act_words(one) for one in reached if one.decision == "deny"),
+        depends=tuple(act_words(one) for one in reached if one.decision == "unknown"),
+        denied=tuple(act_words(one) for one in reached if one.decision == "deny"),
         questions=tuple(f"{act.label}: {display.short(_question(act.effect))}" for act in explained.preview.questions),
         reaches=tuple((name, reaches[name]) for name in (*_KINDS.values(), "Hosts") if reaches[name]),
         most=_most_words(explained.bound, explained.terms),
@@ -389,7 +389,7 @@ def _handles(access: AgentAccess) -> list[str]:
 
 
 def _asked_rows(one: StepRuling) -> Iterator[tuple[str, str, str]]:
-    words = _act_words(one.act).partition(": ")[2]
+    words = act_words(one.act).partition(": ")[2]
     yield one.act.decision, words, "; ".join(one.act.rules)
     for tool in one.act.tools:
         line, *more = _tool_lines(tool)
@@ -397,7 +397,7 @@ def _asked_rows(one: StepRuling) -> Iterator[tuple[str, str, str]]:
         yield tool.decision, named, "; ".join(filter(None, [why, *(words.strip() for words in more)]))
 
 
-def _act_words(one: ActRuling) -> str:
+def act_words(one: ActRuling) -> str:
     """One line that describes a step. It does not name the model: a run may replace the one that its playbook names."""
     where = f"step {one.act.label}" if one.act.label else "before the first step"
     return f"{where}: {_effect_words(one.act.effect)}"

@@ -14,6 +14,7 @@ from cuebook.service.triggers.permissions import Asking
 from cuebook.service.triggers.schedules import Schedule
 from cuebook.service.triggers.trigger import Firing, Target, Trigger
 from cuebook.surfaces import display
+from cuebook.surfaces.explanation import act_words, because
 
 OVERLAP = {
     "skip": "skipped",
@@ -109,6 +110,7 @@ def view_object(view: TriggerView, now: float) -> dict[str, Any]:
         "history": [firing_object(one) for one in trigger.history],
         "problem": view.problem,
         "asks": [_asking_object(one, one not in waits) for one in view.asks],
+        "denied": [*denied_lines(view)],
         "standing": None if view.standing is None else _standing_object(view.standing, view.standing_problem),
         "digest": view.digest,
     }
@@ -211,6 +213,13 @@ def _history(history: Sequence[Firing]) -> Iterator[str]:
         yield f"  {display.moment(one.at)}  {one.state}{by}{f'  {one.run}' if one.run else ''}{f'  {one.reason}' if one.reason else ''}"
 
 
+def denied_lines(view: TriggerView) -> Iterator[str]:
+    """What the policy denies to the runs of a trigger."""
+    for one in [] if view.explained is None else view.explained.reached:
+        if one.decision == "deny":
+            yield f"{act_words(one)}{because(one.rules)}"
+
+
 def asking_lines(view: TriggerView) -> Iterator[str]:
     """What the runs of a trigger would ask, and what is allowed in advance."""
     if view.problem:
@@ -226,6 +235,10 @@ def asking_lines(view: TriggerView) -> Iterator[str]:
         yield f"  {step}: {one.what}: {said}{f' each time ({one.why})' if one.why else ''}"
         for name, text in one.preview.items():
             yield f"    {name}: {text.rstrip().replace(NEW_LINE, f'{NEW_LINE}      ')}"
+    denied = [*denied_lines(view)]
+    if denied:
+        yield "what the policy denies, so that its runs fail there:"
+        yield from (f"  {line}" for line in denied)
     standing, trigger = view.standing, view.trigger
     if standing is not None and view.standing_problem:
         yield f"what {standing.by} allowed in advance no longer holds. {view.standing_problem}"

@@ -133,6 +133,14 @@ def test_a_tool_whose_arguments_a_model_writes_is_not_allowed_in_advance(cli: Co
     assert added["standing"] is None
 
 
+def test_what_the_policy_denies_is_said_beforehand(deploy: CommandLine) -> None:
+    (deploy.config.parent / "policy.toml").write_text('version = 1\n\n[commands]\ndeny = ["touch*"]\n')
+    added = deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily")
+    assert "what the policy denies, so that its runs fail there:\n  step make: run touch made" in added.out, added
+    (denied,) = deploy.call("schedule", "show", "deploy", "--json").object["denied"]
+    assert denied.startswith("step make: run touch made")
+
+
 def test_a_permission_with_a_digest_is_for_what_was_shown_or_for_nothing(deploy: CommandLine) -> None:
     deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily")
     digest = deploy.call("schedule", "show", "deploy", "--json").object["digest"]

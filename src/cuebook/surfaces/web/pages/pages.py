@@ -22,7 +22,7 @@ from cuebook.service.runs.lists import LISTED
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.service import PYTHON, Principal
 from cuebook.service.triggers.schedules import Schedule
-from cuebook.surfaces.triggers import OVERLAP, local_times, state_of, target_lines, time_lines, when
+from cuebook.surfaces.triggers import OVERLAP, denied_lines, local_times, state_of, target_lines, time_lines, when
 from cuebook.surfaces.web import problems
 from cuebook.surfaces.web.api import library as catalog
 from cuebook.surfaces.web.api import runs as rest
@@ -316,7 +316,16 @@ async def schedule(request: Request, site: Site, who: Principal) -> Response:
     mine = who.may("runner") and (one.owner == who.name or who.may("admin"))
     more = [*target_lines(one.target), *(time_lines(one) if isinstance(one, Schedule) else one.lines)]
     shown: dict[str, Any] = {"view": view, "fires": when(one), "times": times, "state": state_of(one), "mine": mine}
-    return await _page(request, site, who, "schedule.html", overlap=OVERLAP[one.overlap], more=more, **shown)
+    return await _page(
+        request,
+        site,
+        who,
+        "schedule.html",
+        overlap=OVERLAP[one.overlap],
+        more=more,
+        denied=[*denied_lines(view)],
+        **shown,
+    )
 
 
 async def nodes(request: Request, site: Site, who: Principal) -> Response:
