@@ -195,8 +195,10 @@ async def test_slack_registers_an_address_and_sends_events_and_commands(hooked: 
     retried = json.dumps({"event_id": "Ev1", "text": "a", "retry": 1}).encode()
     assert (await hooked.send(event, slack(event, hooked.now))).json() == {"state": "requested"}
     assert (await hooked.send(retried, slack(retried, hooked.now))).json() == {"state": "ignored"}
-    command = urlencode({"trigger_id": "T1", "text": "tea"}).encode()
-    assert (await hooked.send(command, slack(command, hooked.now), kind="form")).json() == {"state": "requested"}
+    assert (await hooked.send(event, slack(event, hooked.now))).status_code == 200, "Slack takes nothing else"
+    command = urlencode({"trigger_id": "T1", "command": "/brew", "text": "tea"}).encode()
+    said = await hooked.send(command, slack(command, hooked.now), kind="form")
+    assert (said.status_code, said.json()) == (200, {"response_type": "ephemeral", "text": "Cuebook starts a run."})
     assert [one.inputs for one in await hooked.requested()] == [{"title": "a"}, {"title": "tea"}]
 
 

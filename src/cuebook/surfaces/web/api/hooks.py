@@ -54,9 +54,20 @@ async def hook(request: Request, site: Site, who: Principal) -> Response:
         firing = await site.triggers.events.event(trigger, sent.key, sent.payload)
     except AtLimit as error:
         raise Problem(429, "too_many", error.message, fix=error.fix, Retry_After="60") from None
-    if firing is None:
-        return answer({"state": "ignored"}, 202)
-    return answer({"state": firing.state}, 202)
+    state = "ignored" if firing is None else firing.state
+    if trigger.scheme != "slack":
+        return answer({"state": state}, 202)
+    if isinstance(sent.payload, dict) and "command" in sent.payload:  # a person typed it, and sees the answer
+        return answer({"response_type": "ephemeral", "text": _TYPED.get(state, f"Cuebook: {state}.")})
+    return answer({"state": state})  # Slack takes only 200 for an acknowledgement
+
+
+_TYPED = {
+    "requested": "Cuebook starts a run.",
+    "ignored": "Cuebook ignored this: it was seen before, or is not what this trigger waits for.",
+    "skipped": "Cuebook starts nothing now: this trigger is paused or suspended.",
+    "failed": "Cuebook could not start a run. The history of this trigger says why.",
+}
 
 
 async def _verified(request: Request, site: Site, body: bytes) -> tuple[Webhook, Delivery] | None:
