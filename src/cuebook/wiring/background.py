@@ -23,7 +23,8 @@ async def background(wiring: Wiring, service: Service) -> AsyncIterator[None]:
     triggers = administration_of(wiring, service)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(_retention(wiring, service))
-        await stack.enter_async_context(clock_watched(service, triggers.schedules))
+        messages = [wiring.notifier(service).delivery.refit] if service.notifies else []
+        await stack.enter_async_context(clock_watched(service, [triggers.schedules.refit, *messages]))
         await stack.enter_async_context(events_watched(service, triggers))
         await stack.enter_async_context(service.key_waits.watched(wiring.providers.may_try))
         await stack.enter_async_context(_jobs(service, dict.fromkeys(NAMED_TRIGGERS, triggers.handle)))

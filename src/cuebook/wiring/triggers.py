@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,6 @@ from cuebook.service.triggers import Target, Trigger, Triggers
 from cuebook.service.triggers.administration import Secret, Timers, TriggerAdministration
 from cuebook.service.triggers.firing import Read
 from cuebook.service.triggers.permissions import Permissions
-from cuebook.service.triggers.schedules import Schedules
 from cuebook.service.triggers.target import playbook_of
 from cuebook.service.triggers.watchers import Completions, Watches
 from cuebook.system.logs import log_event
@@ -127,8 +126,8 @@ def reader_of(wiring: Wiring) -> Read:
 
 
 @asynccontextmanager
-async def clock_watched(service: Service, schedules: Schedules) -> AsyncIterator[None]:
-    """Corrects schedules that were planned while the clock was ahead: at the start, and when the clock is set back."""
+async def clock_watched(service: Service, refits: Sequence[Callable[[], Awaitable[int]]]) -> AsyncIterator[None]:
+    """Corrects what was planned while the clock was ahead: at the start, and when the clock is set back."""
 
     async def watch() -> None:
         seen = float("inf")
@@ -136,7 +135,8 @@ async def clock_watched(service: Service, schedules: Schedules) -> AsyncIterator
             now = service.clock()
             if now < seen - _SET_BACK:
                 try:
-                    await schedules.refit()
+                    for refit in refits:
+                        await refit()
                     seen = now
                 except CuebookError as error:  # a lock or a full disk may be temporary
                     log_event(log, "triggers.failed", logging.WARNING, what="clock", code=error.code)

@@ -132,6 +132,22 @@ async def test_a_machine_that_slept_does_not_give_a_message_up_when_it_wakes(sto
     assert [one.text for one in channel.got] == ["It broke."]
 
 
+async def test_a_message_that_a_clock_ahead_postponed_is_sent_when_it_is_set_back(store: Store, tmp_path: Path) -> None:
+    channel = Kept(down=True)
+    notified = Notified(store, tmp_path, channel)
+    await notified.say()
+    start = notified.now
+    await notified.look(start + 30 * 24 * 3600)
+    notified.set(start + 60)
+    channel.down = False
+    await notified.look()
+    assert channel.got == []
+    assert await notified.notifier.delivery.refit() == 1
+    await notified.until_nothing_is_due(start + 120)
+    assert [one.text for one in channel.got] == ["It broke."]
+    assert await notified.notifier.delivery.refit() == 0
+
+
 async def test_a_message_that_was_given_up_can_be_sent_again(store: Store, tmp_path: Path) -> None:
     channel, other = Kept("one", down=True), Kept("other", down=True)
     channel.final = other.final = True

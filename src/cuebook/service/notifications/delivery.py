@@ -18,7 +18,7 @@ from cuebook.kernel.errors import NotFound
 from cuebook.kernel.ports import Job, Store
 from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.service.notifications.channels import Channel, Recipient, Undelivered
-from cuebook.service.notifications.message import Message, composed
+from cuebook.service.notifications.message import MESSAGE, Message, composed
 from cuebook.service.notifications.people import People, Preferences
 from cuebook.system.logs import log_event
 
@@ -33,6 +33,7 @@ KEPT_FAILED = 7 * 24 * 3600.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 900.0
 _LONGEST_REST = 60.0
 """Seconds for which a channel that is down is left alone, at most."""
+_DAY = 24 * 3600.0
 _SPREAD = 0.2
 """The part of a pause that differs between messages, so that a receiver that is up again is not flooded."""
 _LONGEST_WISH = 3600.0
@@ -82,6 +83,15 @@ class Delivery:
         if quiet is not None:
             return msgspec.structs.replace(job, due=quiet, body={**said, "state": "held", "error": ""})
         return await self._send(job, run, wait, preferences, now)
+
+    async def refit(self) -> int:
+        """Makes messages due that were postponed by a clock that was ahead; returns how many."""
+        count, now = 0, self._store.now()
+        for job in await self._store.jobs(MESSAGE):
+            latest = {"pending": _LONGEST_WISH * (1 + _SPREAD), "held": _DAY}.get(str(job.body["state"]))
+            if latest is not None and job.due is not None and job.due > now + latest:
+                count += await self._store.put_job(msgspec.structs.replace(job, due=now)) is not None
+        return count
 
     async def _send(
         self, job: Job, run: RunRow | None, wait: WaitRow | None, preferences: Preferences | None, now: float
