@@ -226,7 +226,7 @@ class Triggers:
     def _too_often(self, trigger: T, firing: Firing) -> T:
         """Stops a trigger that would fire too often, as in a loop."""
         if not trigger.SUSPENDS:
-            raise AtLimit(f"The {trigger.KIND} '{trigger.name}' was fired too often.", fix="Wait a minute.")
+            raise _too_often(trigger)
         words = "It was fired too often, as in a loop."
         return msgspec.structs.replace(self._done(trigger, firing, "skipped", reason=words), suspended=words)
 
@@ -317,10 +317,20 @@ class Triggers:
         return self._done(trigger, firing, "failed", reason=reason)
 
     async def refuse(self, trigger: T, key: str, reason: str) -> Firing | None:
-        """Records and notifies that an event can start no run, for a process that noticed it."""
+        """Records and notifies that an event can start no run, for a process that noticed it. Raises `AtLimit` if there were too
+        many lately.
+        """
         at = self.now()
         firing = Firing(key, at, "failed", reason=reason, done=at)
-        kept = await self.alter(type(trigger), trigger, lambda one: one if one.firing(key) else one.recorded(firing))
+
+        def refused(trigger: T) -> T:
+            if trigger.firing(key):
+                return trigger
+            if trigger.is_full(at):
+                raise _too_often(trigger)
+            return trigger.noted(key, at).recorded(firing)
+
+        kept = await self.alter(type(trigger), trigger, refused)
         await self.failed(trigger, firing, reason)
         return kept.firing(key)
 
@@ -383,6 +393,10 @@ class Triggers:
         made = msgspec.structs.replace(firing, state=state, run=run, reason=reason, done=self.now(), inputs={})
         trigger = trigger.recorded(made)
         return msgspec.structs.replace(trigger, run=run) if run else trigger
+
+
+def _too_often(trigger: Trigger) -> AtLimit:
+    return AtLimit(f"The {trigger.KIND} '{trigger.name}' was fired too often.", fix="Wait a minute.")
 
 
 def _missing(kind: type[Trigger], name: str) -> NotFound:
