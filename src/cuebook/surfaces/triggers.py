@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -167,7 +167,7 @@ def view_lines(view: TriggerView, now: float) -> Iterator[str]:
         yield from _times(trigger, now)
     else:
         yield from (f"  {line}" for line in trigger.lines)
-    yield from _history(trigger.history)
+    yield from _history(trigger)
     yield from asking_lines(view)
 
 
@@ -206,11 +206,12 @@ def _times(schedule: Schedule, now: float) -> Iterator[str]:
         yield f"  {local(one, schedule.zone)}"
 
 
-def _history(history: Sequence[Firing]) -> Iterator[str]:
-    yield "history:" if history else "history: it has not fired yet"
-    for one in history[:10]:
+def _history(trigger: Trigger) -> Iterator[str]:
+    yield "history:" if trigger.history else "history: it has not fired yet"
+    for one in trigger.history[:10]:
+        at = local(one.at, trigger.zone) if isinstance(trigger, Schedule) else display.moment(one.at)
         by = f" by {one.by}" if one.by else ""
-        yield f"  {display.moment(one.at)}  {one.state}{by}{f'  {one.run}' if one.run else ''}{f'  {one.reason}' if one.reason else ''}"
+        yield f"  {at}  {one.state}{by}{f'  {one.run}' if one.run else ''}{f'  {one.reason}' if one.reason else ''}"
 
 
 def denied_lines(view: TriggerView) -> Iterator[str]:

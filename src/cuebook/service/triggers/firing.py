@@ -226,7 +226,7 @@ class Triggers:
     def _too_often(self, trigger: T, firing: Firing) -> T:
         """Stops a trigger that would fire too often, as in a loop."""
         if not trigger.SUSPENDS:
-            raise _too_often(trigger)
+            raise _at_limit(trigger)
         words = "It was fired too often, as in a loop."
         return msgspec.structs.replace(self._done(trigger, firing, "skipped", reason=words), suspended=words)
 
@@ -327,7 +327,7 @@ class Triggers:
             if trigger.firing(key):
                 return trigger
             if trigger.is_full(at):
-                raise _too_often(trigger)
+                raise _at_limit(trigger)
             return trigger.noted(key, at).recorded(firing)
 
         kept = await self.alter(type(trigger), trigger, refused)
@@ -395,7 +395,7 @@ class Triggers:
         return msgspec.structs.replace(trigger, run=run) if run else trigger
 
 
-def _too_often(trigger: Trigger) -> AtLimit:
+def _at_limit(trigger: Trigger) -> AtLimit:
     return AtLimit(f"The {trigger.KIND} '{trigger.name}' was fired too often.", fix="Wait a minute.")
 
 

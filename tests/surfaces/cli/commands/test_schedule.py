@@ -133,6 +133,12 @@ def test_a_tool_whose_arguments_a_model_writes_is_not_allowed_in_advance(cli: Co
     assert added["standing"] is None
 
 
+def test_its_history_has_the_times_of_its_zone(deploy: CommandLine) -> None:
+    deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily", "--tz", "Asia/Kolkata")
+    assert deploy.call("schedule", "run", "deploy").code == 0
+    assert " IST  started by local  " in deploy.call("schedule", "show", "deploy").out
+
+
 def test_what_the_policy_denies_is_said_beforehand(deploy: CommandLine) -> None:
     (deploy.config.parent / "policy.toml").write_text('version = 1\n\n[commands]\ndeny = ["touch*"]\n')
     added = deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily")
