@@ -215,7 +215,7 @@ def _history(trigger: Trigger) -> Iterator[str]:
 
 
 def denied_lines(view: TriggerView) -> Iterator[str]:
-    """What the policy denies to the runs of a trigger."""
+    """What is refused to the runs of a trigger, by the policy or for any other reason."""
     for one in [] if view.explained is None else view.explained.reached:
         if one.decision == "deny":
             yield f"{act_words(one)}{because(one.rules)}"
@@ -238,7 +238,7 @@ def asking_lines(view: TriggerView) -> Iterator[str]:
             yield f"    {name}: {text.rstrip().replace(NEW_LINE, f'{NEW_LINE}      ')}"
     denied = [*denied_lines(view)]
     if denied:
-        yield "what the policy denies, so that its runs fail there:"
+        yield "what is refused, so that its runs fail there:"
         yield from (f"  {line}" for line in denied)
     standing, trigger = view.standing, view.trigger
     if standing is not None and view.standing_problem:

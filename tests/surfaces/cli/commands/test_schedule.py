@@ -139,10 +139,10 @@ def test_its_history_has_the_times_of_its_zone(deploy: CommandLine) -> None:
     assert " IST  started by local  " in deploy.call("schedule", "show", "deploy").out
 
 
-def test_what_the_policy_denies_is_said_beforehand(deploy: CommandLine) -> None:
+def test_what_is_refused_is_said_beforehand(deploy: CommandLine) -> None:
     (deploy.config.parent / "policy.toml").write_text('version = 1\n\n[commands]\ndeny = ["touch*"]\n')
     added = deploy.call("schedule", "add", "deploy.yml", "--cron", "@daily")
-    assert "what the policy denies, so that its runs fail there:\n  step make: run touch made" in added.out, added
+    assert "what is refused, so that its runs fail there:\n  step make: run touch made" in added.out, added
     (denied,) = deploy.call("schedule", "show", "deploy", "--json").object["denied"]
     assert denied.startswith("step make: run touch made")
 
