@@ -59,6 +59,8 @@ async def test_jobs_are_listed_by_tenant_and_page(store: Store) -> None:
     assert [one.name for one in await store.jobs("schedule", "local", limit=2)] == ["a", "b"]
     assert [one.name for one in await store.jobs("schedule", "local", after="b")] == ["c"]
     assert [one.tenant for one in await store.jobs("schedule")] == ["local"] * 3 + ["other"]
+    assert await store.jobs_named("schedule", "b") == [await store.job("local", "schedule", "b")]
+    assert await store.jobs_named("webhook", "b") == []
     assert await store.next_due(["message"]) is None
 
 
@@ -126,9 +128,9 @@ async def test_a_long_job_is_kept_from_others_while_it_lasts(store: Store) -> No
         await end.wait()
         return None
 
-    runners = [JobRunner(store, {"schedule": wait}, held=0.3, look=0.05) for _ in range(2)]
+    runners = [JobRunner(store, {"schedule": wait}, held=1.2, look=0.05) for _ in range(2)]
     tasks = [asyncio.create_task(runner.run()) for runner in runners]
-    await asyncio.sleep(1.2)
+    await asyncio.sleep(1.8)  # longer than it is held for
     assert begun == 1
     end.set()
 

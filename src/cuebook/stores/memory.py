@@ -118,6 +118,9 @@ class _Jobs:
         ]
         return copy.deepcopy(sorted(found, key=lambda job: (job.tenant, job.name))[:limit])
 
+    async def jobs_named(self, kind: str, name: str) -> list[Job]:
+        return [one for one in await self.jobs(kind) if one.name == name]
+
     async def next_due(self, kinds: Sequence[str]) -> float | None:
         return min((job.due for job in self._jobs.values() if job.kind in kinds and job.due is not None), default=None)
 

@@ -49,5 +49,9 @@ class Jobs(Protocol):
     async def jobs(self, kind: str, tenant: str | None = None, after: str = "", limit: int | None = None) -> list[Job]:
         """Jobs of a kind by tenant and name; `after` is the last name of the page before."""
 
+    async def jobs_named(self, kind: str, name: str) -> list[Job]:
+        """The jobs of a kind with this name, of all tenants."""
+        ...
+
     async def next_due(self, kinds: Sequence[str]) -> float | None:
         """When the next job of these kinds is due."""

@@ -182,7 +182,7 @@ class TriggerAdministration:
 
     async def webhooks(self, name: str) -> list[Webhook]:
         """The webhooks with this name, of all tenants."""
-        return [one for one in await self.triggers.every(Webhook) if one.name == name]
+        return await self.triggers.named(Webhook, name)
 
     async def secret(self, webhook: Webhook) -> str:
         """The secret with which its requests are signed."""

@@ -112,6 +112,10 @@ class Triggers:
         """The triggers of a kind of all tenants."""
         return [kind.of(job) for job in await self.store.jobs(kind.KIND)]
 
+    async def named(self, kind: type[T], name: str) -> list[T]:
+        """The triggers of a kind with this name, of all tenants."""
+        return [kind.of(job) for job in await self.store.jobs_named(kind.KIND, name)]
+
     async def change(self, kind: type[T], name: str, who: Principal, change: Callable[[T], T]) -> T:
         """Changes a trigger of this user, or of any user for an admin."""
         return await self._replace(kind, name, who.tenant, lambda trigger: change(self.own(trigger, who)))

@@ -86,6 +86,10 @@ class JobTables:
         )
         return [_job(row) for row in rows]
 
+    async def jobs_named(self, kind: str, name: str) -> list[Job]:
+        query = f"SELECT {_COLUMNS} FROM jobs WHERE kind = %s AND name = %s ORDER BY tenant"
+        return [_job(row) for row in await self._all(query, (kind, name))]
+
     async def next_due(self, kinds: Sequence[str]) -> float | None:
         rows = await self._all("SELECT min(due) FROM jobs WHERE kind = ANY(%s) AND due IS NOT NULL", (list(kinds),))
         due: float | None = rows[0][0]

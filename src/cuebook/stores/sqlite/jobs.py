@@ -101,6 +101,10 @@ class JobTables:
         )
         return [job_of(row) for row in rows]
 
+    async def jobs_named(self, kind: str, name: str) -> list[Job]:
+        query = f"SELECT {COLUMNS} FROM jobs WHERE kind = ? AND name = ? ORDER BY tenant"
+        return [job_of(row) for row in self._all(query, (kind, name))]
+
     async def next_due(self, kinds: Sequence[str]) -> float | None:
         query = "SELECT min(due) FROM jobs WHERE kind = ? AND due IS NOT NULL"
         found = [self._all(query, (kind,))[0][0] for kind in kinds]
