@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cuebook.config.settings import Rate
 from cuebook.dialects.playbook import Playbook
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
@@ -163,6 +164,31 @@ async def test_events_start_runs_beside_each_other_or_one_after_the_other(watche
             return len(await ran("serial")) == count
 
         await eventually(next_started)
+
+
+async def test_events_above_the_rate_limit_wait_and_a_person_does_not(watched: Watched) -> None:
+    await watched.trigger(AfterTrigger, after="build.md", overlap="parallel")
+    watched.service._rate = Rate(2, "hour")
+    known = await watched.triggers.known(AfterTrigger, "tea", "local")
+    for key in "abcd":
+        await watched.events.event(known, key, {})
+    await watched.look()
+    await watched.triggers.request(AfterTrigger, "tea", "local", "by hand", by="local")
+    known = await watched.triggers.known(AfterTrigger, "tea", "local")
+    assert [one.key for one in known.requested] == ["c", "d", "by hand"]
+    known = await watched.triggers.work(known)
+    assert ([one.key for one in known.requested], known.history[0].state) == (["c", "d"], "failed")
+    assert any(
+        "2 runs were started within the last hour, which is the limit. Its events" in one
+        for one in await watched.notices()
+    )
+    watched.service._rate = None
+
+    async def all_started() -> bool:
+        await watched.look()
+        return len(await watched.runs()) == 5  # what was done here by hand was not stored
+
+    await eventually(all_started)
 
 
 async def test_an_event_whose_run_could_not_start_is_tried_again_when_it_comes_again(watched: Watched) -> None:

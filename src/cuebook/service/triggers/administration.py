@@ -270,8 +270,13 @@ class TriggerAdministration:
                 return firing
             trigger = await self.triggers.known(kind, name, who.tenant)
             firing, older = trigger.firing(key), trigger.is_serial and await self.triggers.unfinished(trigger)
-            if firing is not None and firing.state == "requested" and older:
-                words = f"It starts when run {older} and those that wait have ended."
+            waits = trigger.is_serial and trigger.look > self.triggers.now()  # for that, or for the rate limit
+            if firing is not None and firing.state == "requested" and (older or waits):
+                words = (
+                    f"It starts when run {older} and those that wait have ended."
+                    if older
+                    else "It starts after the events that wait."
+                )
                 return msgspec.structs.replace(firing, state="queued", reason=words)
             await asyncio.sleep(_LOOK)
 

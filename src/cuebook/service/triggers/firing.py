@@ -20,6 +20,7 @@ from cuebook.kernel.notices import notice
 from cuebook.kernel.ports import Job, Store
 from cuebook.kernel.run import RunRow
 from cuebook.service.job_runner import Handler
+from cuebook.service.rate_limit import TooManyRuns
 from cuebook.service.service import Service
 from cuebook.service.start import id_for
 from cuebook.service.triggers.target import check_fills_no_secret
@@ -244,21 +245,40 @@ class Triggers:
         await self.suspend(trigger, trigger.suspended)
 
     async def work(self, trigger: T) -> T:
-        """Fires what is queued and requested of a trigger that this process holds; returns it as it is to be stored."""
+        """Fires what is queued and requested of a trigger that this process holds; returns it as it is to be stored. Events for
+        which the rate limit leaves no run wait.
+        """
+        limit: TooManyRuns | None = None
         if trigger.queued is not None and trigger.is_active and not await self.unfinished(trigger):
-            trigger = await self.fire(msgspec.structs.replace(trigger, queued=None), trigger.queued)
+            try:
+                trigger = await self.fire(msgspec.structs.replace(trigger, queued=None), trigger.queued)
+            except TooManyRuns as error:
+                limit = error
+        waiting: list[Firing] = []
         while trigger.requested and trigger.is_active:
-            if trigger.is_serial and await self.unfinished(trigger):
+            if trigger.is_serial and (waiting or await self.unfinished(trigger)):
                 break
             first, *rest = trigger.requested
-            trigger = await self.fire(msgspec.structs.replace(trigger, requested=tuple(rest)), first)
-        waits = trigger.queued is not None or (trigger.is_serial and trigger.requested)
+            others = msgspec.structs.replace(trigger, requested=tuple(rest))
+            if limit is not None and not first.by:
+                waiting, trigger = [*waiting, first], others
+                continue
+            try:
+                trigger = await self.fire(others, first)
+            except TooManyRuns as error:
+                limit, waiting, trigger = error, [*waiting, first], others
+        if limit is not None:
+            words = f"{trigger.KIND.capitalize()} '{trigger.name}': {limit.message} Its events wait."
+            await self.notify(trigger, f"limited.{self.now() // 3600:.0f}", words)
+        trigger = msgspec.structs.replace(trigger, requested=(*waiting, *trigger.requested))
+        waits = trigger.queued is not None or limit is not None or (trigger.is_serial and trigger.requested)
         return msgspec.structs.replace(trigger, look=self.now() + LOOK_AGAIN) if waits else trigger
 
     async def fire(self, trigger: T, firing: Firing) -> T:
         """Fires a trigger that this process holds; returns it with what became of the firing.
 
-        A second call with the same firing finds the run of the first, so a process may repeat it after a crash.
+        A second call with the same firing finds the run of the first, so a process may repeat it after a crash. Raises
+        `TooManyRuns` for an event that has to wait.
         """
         try:
             who = await self.owner_of(trigger)
@@ -310,6 +330,8 @@ class Triggers:
         except StoreError:
             raise
         except CuebookError as error:
+            if isinstance(error, TooManyRuns) and trigger.KEEPS_ALL and not firing.by:
+                raise
             return await self.failed(trigger, firing, str(error))
         await leave_to_workers(self._service, row.id)
         return self._done(trigger, firing, run=row.id)

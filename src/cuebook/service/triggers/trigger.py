@@ -103,7 +103,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     queued: Firing | None = None
     """The firing that waits for the end of that run."""
     look: float = 0.0
-    """When to look again whether that run has ended. New requests do not postpone it."""
+    """When to look again whether that run has ended, or the rate limit leaves another one. New requests do not postpone it."""
     history: tuple[Firing, ...] = ()
     """The latest firings, the newest first."""
 
@@ -145,7 +145,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if not self.is_active:
             return None
         again = min(self.look, now + LOOK_AGAIN)  # the clock may have been set back
-        soon = again if self.is_serial and self.run else now
+        soon = again if (self.is_serial and self.run) or self.look > now else now
         moments = [self.next_due(), soon if self.requested else None, again if self.queued else None]
         return min((one for one in moments if one is not None), default=None)
 
