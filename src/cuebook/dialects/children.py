@@ -36,6 +36,9 @@ CODES: Codes = {
 Find = Callable[[str, str], "Playbook"]
 """Finds a playbook by the name that an author wrote, from the folder of that author's file. Raises `BadInput`."""
 
+SECRET = "secret"
+"""The type of an input whose values are handles of secrets."""
+
 _TYPES = {
     "string": "string",
     "text": "string",
@@ -59,6 +62,8 @@ class ChildUse(msgspec.Struct, frozen=True):
     """The names of the inputs that it gets; None if a model chooses them."""
     known: Mapping[str, Any] = {}
     """The values that are known before a run."""
+    handles: tuple[str, ...] = ()
+    """The inputs for which the author chose a secret, or whoever started the caller did."""
 
 
 class Pins(msgspec.Struct, frozen=True):
@@ -100,18 +105,28 @@ def about(playbook: Playbook) -> dict[str, Any]:
 
 
 def schema_of(inputs: tuple[Input, ...]) -> dict[str, Any]:
-    """The inputs of a playbook as a JSON Schema."""
+    """The inputs of a playbook as a JSON Schema, without secrets: no model chooses those."""
     properties: dict[str, Any] = {}
     for one in inputs:
+        if one.type == SECRET:
+            continue
         made: dict[str, Any] = {"type": _TYPES[one.type]} if one.type in _TYPES else {}
         if one.options and made.get("type", "string") == "string":
             made["enum"] = list(one.options)
         if one.description:
             made["description"] = one.description
         properties[one.name] = made
-    required = [one.name for one in inputs if one.required and one.default is None]
+    required = [one.name for one in inputs if one.required and one.default is None and one.type != SECRET]
     schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": not inputs}
     return {**schema, **({"required": required} if required else {})}
+
+
+def untaken(about: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """The inputs that a model gave to a playbook that was described to it (see `about`) and that it does not take."""
+    schema = about.get("inputs") or {}
+    if schema.get("additionalProperties", True):
+        return []
+    return [name for name in given if name not in schema.get("properties", {})]
 
 
 def _identity(playbook: Playbook) -> tuple[str, str, str]:
@@ -179,8 +194,10 @@ class _Search:
 
 def _wrong_inputs(use: ChildUse, found: Playbook) -> str:
     """Why the inputs do not fit, as far as that is known before a run; empty if they may fit."""
+    secrets = [one.name for one in found.inputs if one.type == SECRET]
     if use.inputs is None:
-        return ""
+        needed = [one.name for one in found.inputs if one.name in secrets and one.required and one.default is None]
+        return f"a model would have to choose the secret {', '.join(needed)}." if needed else ""
     declared = {one.name for one in found.inputs}
     unknown = [one for one in use.inputs if one not in declared and not found.dialect.takes(found.document, one)]
     if unknown:
@@ -188,6 +205,9 @@ def _wrong_inputs(use: ChildUse, found: Playbook) -> str:
     missing = [one.name for one in found.inputs if one.required and one.default is None and one.name not in use.inputs]
     if missing:
         return f"{', '.join(missing)} is missing."
+    chosen = [one for one in secrets if one in use.inputs and one not in (*use.known, *use.handles)]
+    if chosen:
+        return f"{', '.join(chosen)} must be the handle of a secret, written here, or a secret argument."
     if set(use.known) != set(use.inputs):
         return ""
     try:

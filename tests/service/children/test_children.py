@@ -51,6 +51,10 @@ nodes:
   greet: {name: Greet, instruction: Say hello.}
 edges: []
 """
+SECRETIVE = """name: Kid
+args: {word: {type: string, secret: true}}
+steps: [{id: a, command: 'cli sh -c "echo $${#WORD}"', env: {WORD: '${word}'}}]
+"""
 PROGRAM = """# Greeter
 Greets.
 
@@ -203,6 +207,24 @@ async def test_a_graphs_model_starts_a_playbook_as_a_tool(place: Place) -> None:
     assert place.findings(parent) == []
 
 
+async def test_a_model_chooses_no_secret_of_a_playbook(place: Place) -> None:
+    place.write("kid.yml", SECRETIVE.replace("secret: true", "secret: true, required: false"))
+    graph = GRAPH.replace("instruction: Say hello.", "instruction: Count., skills: ['playbook:kid.yml']")
+    parent = place.write("parent.yml", graph)
+    call = ToolCall("c1", "playbook_kid_yml", {"word": "env:HOME"})
+    place.open(Says("", calls=(call,)), '{"summary": "done"}')
+    row = await place.run(parent)
+    assert row.status == "completed", row.error
+    model = place.runtime.models["test"]
+    assert isinstance(model, ScriptedModel)
+    (spec,) = [tool for tool in model.requests[0].tools if tool.name == "playbook_kid_yml"]
+    assert spec.parameters["properties"] == {}
+    assert "takes no word" in str(model.requests[1].messages[-1])
+    assert await place.service.children(row.id) == []
+    place.write("kid.yml", SECRETIVE.replace("secret: true", "secret: true, required: true"))
+    assert [code for code, _ in place.findings(parent)] == ["CHILD_INPUTS"]
+
+
 async def test_a_program_starts_a_playbook_of_a_remote_agent(place: Place) -> None:
     place.write("greeting.yml", PIPELINE)
     steps = '- 01:QUE $said:dict = Helper.greeting(name="Ann")\n- 02:YLD for call\n- 03:RET $said'
@@ -228,6 +250,13 @@ async def test_a_program_starts_a_playbook_of_a_remote_agent(place: Place) -> No
         ({"kid.yml": PIPELINE}, calls("kid.yml", "{}"), "CHILD_INPUTS", "name is missing"),
         ({"kid.yml": PIPELINE}, calls("kid.yml", "{name: a, nam: b}"), "CHILD_INPUTS", "no input nam"),
         ({"kid.yml": PIPELINE}, calls("kid.yml", "{name: a, times: many}"), "CHILD_INPUTS", "times"),
+        (
+            {"kid.yml": SECRETIVE},
+            "name: Parent\nargs: {place: {type: string, default: HOME}}\nsteps:\n"
+            "  - {id: greet, playbook: kid.yml, with: {word: 'env:${place}'}}\n",
+            "CHILD_INPUTS",
+            "word must be the handle",
+        ),
         ({}, calls("parent.yml", "{}"), "CHILD_CYCLE", "parent.yml -> parent.yml"),
         (
             {"kid.yml": calls("parent.yml", "{}")},
@@ -339,11 +368,7 @@ async def test_starting_a_child_can_need_an_approval_of_its_own(place: Place) ->
 
 async def test_a_secret_is_handed_to_a_child_as_its_handle(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KID_WORD", "a-very-secret-word")
-    place.write(
-        "kid.yml",
-        "name: Kid\nargs: {word: {type: string, secret: true}}\n"
-        "steps: [{id: a, command: 'cli sh -c \"echo $${#WORD}\"', env: {WORD: '${word}'}}]\n",
-    )
+    place.write("kid.yml", SECRETIVE)
     path = place.write("parent.yml", calls("kid.yml", "{word: 'secret:env:KID_WORD'}"))
     place.runtime.rule('[commands]\nallow = ["*"]\n[secrets]\nallow = ["env:KID_WORD"]\n')
     place.open()

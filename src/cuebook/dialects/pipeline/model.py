@@ -610,7 +610,8 @@ class Pipeline(Document, msgspec.Struct, frozen=True, dict=True):
         """The playbooks that its steps start."""
         found = [(step, step.action) for step in self.every if isinstance(step.action, Child)]
         return tuple(
-            ChildUse(one.playbook, step.id, step.line, tuple(one.inputs), _known(one.inputs)) for step, one in found
+            ChildUse(one.playbook, step.id, step.line, tuple(one.inputs), _known(one.inputs), _handles(one.inputs))
+            for step, one in found
         )
 
     @cached_property
@@ -659,6 +660,10 @@ def _known(inputs: dict[str, Field]) -> dict[str, Any]:
         return all(map(plain, value)) if isinstance(value, list | tuple) else not isinstance(value, Words | Secret)
 
     return {name: value for name, value in inputs.items() if plain(value)}
+
+
+def _handles(inputs: dict[str, Field]) -> tuple[str, ...]:
+    return tuple(name for name, value in inputs.items() if isinstance(value, Secret))
 
 
 def _written(value: Any) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cuebook.dialects.children import untaken
 from cuebook.kernel.context import ToolCall
 from cuebook.kernel.conversation.calls import Agent, CallOutcome
 from cuebook.kernel.effects import Branch, Program, RunPlaybook, ToolSpec
-from cuebook.kernel.outcomes import Failed, PlaybookResult, ToolResult
+from cuebook.kernel.outcomes import EffectFailed, Failed, PlaybookResult, ToolResult
 from cuebook.kernel.tool_names import visible
 
 
@@ -19,14 +20,17 @@ def playbook_spec(name: str, playbooks: Mapping[str, Any]) -> ToolSpec:
     return ToolSpec(visible(f"playbook_{name}"), words.strip(), about.get("inputs") or {"type": "object"})
 
 
-def playbook_tool(name: str) -> Agent:
+def playbook_tool(name: str, playbooks: Mapping[str, Any]) -> Agent:
     def start(call: ToolCall) -> Branch:
-        return Branch(lambda state: _run(name, call.arguments))
+        return Branch(lambda state: _run(name, playbooks.get(name, {}), call.arguments))
 
     return Agent(start, _read)
 
 
-def _run(name: str, inputs: dict[str, Any]) -> Program[str]:
+def _run(name: str, about: Mapping[str, Any], inputs: dict[str, Any]) -> Program[str]:
+    unknown = untaken(about, inputs)
+    if unknown:
+        raise EffectFailed(Failed("bad_arguments", f"The playbook takes no {', '.join(unknown)}."))
     done: PlaybookResult = yield RunPlaybook(name, inputs)
     return str(done.text)
 

@@ -74,7 +74,7 @@ def toolset(material: Material, node: Node, playbooks: Mapping[str, Any] | None 
         if name.startswith(PLAYBOOK):
             spec = playbook_spec(name.removeprefix(PLAYBOOK), playbooks or {})
             tools.specs = (*tools.specs, spec)
-            tools.playbooks[spec.name] = playbook_tool(name.removeprefix(PLAYBOOK))
+            tools.playbooks[spec.name] = playbook_tool(name.removeprefix(PLAYBOOK), playbooks or {})
     tools.of_skills = len(tools.specs) - own
     skills = [material.skill(name) for name in node.skills if not name.startswith(PLAYBOOK)]
     if skills and all(one is not None and not one.configured for one in skills):

@@ -21,8 +21,9 @@ def _uses(book: Book) -> list[ChildUse]:
             continue
         named = [place.name for place in placeholders(use.arguments)]
         try:
-            given = fill(use.arguments, dict.fromkeys(named, "1"), {}).arguments
+            given, other = (fill(use.arguments, dict.fromkeys(named, one), {}).arguments for one in ("1", "2"))
         except BadInput:  # reported as a problem of the arguments
             continue
-        found.append(ChildUse(use.tool, step.label, use.line, tuple(given), {} if named else given))
+        known = {name: value for name, value in given.items() if name in other and other[name] == value}
+        found.append(ChildUse(use.tool, step.label, use.line, tuple(given), known))
     return found
