@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,11 @@ def removal(run: str) -> Removal:
     return Removal(
         run=run, tenant="local", what="deleted", name="hand", created=1.0, status="completed", by="ann", at=2.0
     )
+
+
+def stored(store: SqliteStore) -> bytes:
+    """What is in the file and in its log."""
+    return store.path.read_bytes() + Path(f"{store.path}-wal").read_bytes()
 
 
 async def swept(store: SqliteStore) -> int:
@@ -45,6 +52,34 @@ async def test_what_is_deleted_is_not_in_the_file_any_more(file_store: SqliteSto
     await file_store.remove([removal("run")], force=True)
     await swept(file_store)
     assert not any(SECRET.encode() in one.read_bytes() for one in files)
+
+
+async def test_what_is_forgotten_has_left_no_copy_where_rows_were_moved(file_store: SqliteStore) -> None:
+    chance, values = random.Random(2), {}
+    for number in range(300):
+        name = f"{chance.randrange(1 << 60):x}"
+        await file_store.keep("local", "sensitive", name, {"at": 1})
+        values[name] = f"the value of {name} " + "x" * chance.choice([10, 200, 1500])
+        await file_store.keep("local", f"sensitive:{name}", "inputs", {"values": values[name]})
+        if number % 2 and number > 20:
+            await file_store.forget("local", f"sensitive:{list(values)[number - 20]}", "inputs", overwrite=True)
+    for name in values:
+        await file_store.forget("local", f"sensitive:{name}", "inputs", overwrite=True)
+    found = stored(file_store)
+    assert [name for name in values if f"the value of {name}".encode() in found] == []
+
+
+async def test_a_log_that_is_in_use_is_emptied_by_the_next_sweep(file_store: SqliteStore) -> None:
+    await file_store.keep("local", "sensitive:run", "inputs", {"values": SECRET})
+    reader = sqlite3.connect(file_store.path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM kept").fetchall()
+    await file_store.forget("local", "sensitive:run", "inputs", overwrite=True)
+    await swept(file_store)
+    assert SECRET.encode() in stored(file_store), "as long as someone reads it"
+    reader.close()
+    await swept(file_store)
+    assert SECRET.encode() not in stored(file_store)
 
 
 async def test_one_transaction_removes_only_so_much(file_store: SqliteStore) -> None:

@@ -166,6 +166,9 @@ class Database:
             self._recognise(connection)
             _keep_a_log(connection)
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            # In every write, not only while something is removed: whenever SQLite moves a row within or between pages, it
+            # would leave a copy behind, which no one can remove later.
+            connection.execute("PRAGMA secure_delete = ON")
             connection.execute("PRAGMA cache_size = -8000")
             connection.execute("PRAGMA wal_autocheckpoint = 4000")  # 16 MB, for fewer pauses
         except BaseException:

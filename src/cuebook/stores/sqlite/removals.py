@@ -1,7 +1,7 @@
 """Removes runs from a SQLite store: a run is gone in one short transaction, and its space is freed in many short ones.
 
-While one of these transactions is open, no other process can write, so each stops after a few milliseconds of work. Freed
-pages are overwritten with zeros.
+While one of these transactions is open, no other process can write, so each stops after a few milliseconds of work. What is
+deleted is overwritten with zeros, because all connections that write are opened so.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -66,15 +65,14 @@ def remove(transaction: Transaction, removals: Sequence[Removal], force: bool) -
         ]
         check_removable(one.run, status, transaction.is_held(driver), forks, force)
         found.append((one, key, playbook))
-    with _overwriting(db):
-        for one, key, playbook in found:
-            _note(db, one, key, last=0)
-            db.execute("DELETE FROM runs WHERE key = ?", (key,))
-            db.execute("DELETE FROM waits WHERE run = ?", (key,))
-            db.execute("DELETE FROM signals WHERE run = ?", (key,))
-            unused = "NOT EXISTS (SELECT 1 FROM runs WHERE playbook = ?)"
-            db.execute(f"DELETE FROM playbooks WHERE digest = ? AND {unused}", (playbook, playbook))
-            transaction.forget_run(one.run)
+    for one, key, playbook in found:
+        _note(db, one, key, last=0)
+        db.execute("DELETE FROM runs WHERE key = ?", (key,))
+        db.execute("DELETE FROM waits WHERE run = ?", (key,))
+        db.execute("DELETE FROM signals WHERE run = ?", (key,))
+        unused = "NOT EXISTS (SELECT 1 FROM runs WHERE playbook = ?)"
+        db.execute(f"DELETE FROM playbooks WHERE digest = ? AND {unused}", (playbook, playbook))
+        transaction.forget_run(one.run)
 
 
 def purge(transaction: Transaction, batch: Batch, removal: Removal) -> None:
@@ -84,11 +82,10 @@ def purge(transaction: Transaction, batch: Batch, removal: Removal) -> None:
     key, error = db.execute("SELECT key, error FROM runs WHERE id = ?", (batch.run,)).fetchone()
     if error:
         error = _json(Failed(msgspec.json.decode(error, type=Failed).code, ERASED)).decode()
-    with _overwriting(db):
-        _note(db, removal, key, last=batch.records[-1].seq - 1)
-        db.execute("UPDATE runs SET reason = ?, error = ?, news = 0 WHERE key = ?", (PURGED_RUN, error, key))
-        db.execute("DELETE FROM waits WHERE run = ?", (key,))
-        db.execute("DELETE FROM signals WHERE run = ?", (key,))
+    _note(db, removal, key, last=batch.records[-1].seq - 1)
+    db.execute("UPDATE runs SET reason = ?, error = ?, news = 0 WHERE key = ?", (PURGED_RUN, error, key))
+    db.execute("DELETE FROM waits WHERE run = ?", (key,))
+    db.execute("DELETE FROM signals WHERE run = ?", (key,))
 
 
 def _note(db: sqlite3.Connection, removal: Removal, key: int, last: int) -> None:
@@ -111,23 +108,7 @@ def sweep(
     began = time.perf_counter()
     transaction.flush()
     db = transaction.connection
-    with _overwriting(db):
-        return _Sweep(db, now, began + budget).run(orphans), began
-
-
-def forget(transaction: Transaction, tenant: str, kind: str, name: str) -> bool:
-    with _overwriting(transaction.connection):
-        return transaction.forget(tenant, kind, name)
-
-
-@contextmanager
-def _overwriting(db: sqlite3.Connection) -> Iterator[None]:
-    """Overwrites what is deleted, so that it cannot be read from the file."""
-    db.execute("PRAGMA secure_delete = ON")
-    try:
-        yield
-    finally:
-        db.execute("PRAGMA secure_delete = OFF")
+    return _Sweep(db, now, began + budget).run(orphans), began
 
 
 class _Sweep:
@@ -274,9 +255,9 @@ class Removals:
         await self._checkpoint()
 
     async def forget(self, tenant: str, kind: str, name: str) -> bool:
-        gone = await self._writer.submit(forget, tenant, kind, name)
-        if gone:
-            await asyncio.to_thread(self._empty_log)
+        gone = await self._writer.submit(Transaction.forget, tenant, kind, name)
+        if gone and not await asyncio.to_thread(self._empty_log):
+            self._leaves_traces = True  # the next sweep tries again
         return gone
 
     async def purge(self, batch: Batch, removal: Removal) -> None:
@@ -287,8 +268,7 @@ class Removals:
         orphans = [] if to_do else self._all(_ORPHANS, (now - RECENT,))  # this reads all files, so only in the end
         if not to_do and not orphans:
             if self._leaves_traces:
-                await asyncio.to_thread(self._empty_log)
-            self._leaves_traces = False
+                self._leaves_traces = not await asyncio.to_thread(self._empty_log)
             return Swept()
         self._leaves_traces = True
         swept, began = await self._writer.submit(sweep, now, orphans, self._pace.budget)
@@ -302,16 +282,20 @@ class Removals:
         if self._transactions % _BETWEEN_CHECKPOINTS == 0:
             await asyncio.to_thread(self._empty_log, truncate=False)
 
-    def _empty_log(self, truncate: bool = True) -> None:
-        """Moves the log's contents to the file and empties the log, which still has what was deleted, unless it is in use."""
+    def _empty_log(self, truncate: bool = True) -> bool:
+        """Moves the log's contents to the file and empties the log, which still has what was deleted. Returns False if it is in
+        use.
+        """
         connection = self._database.connect()
         try:
             connection.execute("PRAGMA busy_timeout = 0")
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")  # locks out no one, and leaves little to do
-            if truncate:
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        except sqlite3.OperationalError:  # the log is emptied later, as always
-            pass
+            if not truncate:
+                return False
+            busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            return not busy
+        except sqlite3.OperationalError:
+            return False
         finally:
             connection.close()
 
