@@ -168,6 +168,19 @@ async def test_an_approver_lets_one_run_go_on_and_its_use_still_counts(store: St
     assert acts[1].details["reason"] == "the demo"
 
 
+async def test_what_another_process_allows_or_raises_holds_at_once(shared_store: SharedStore, tmp_path: Path) -> None:
+    other = open_shared(tmp_path)
+    service, elsewhere = (spender(one, tmp_path, Priced(), Clock()) for one in (shared_store, other))
+    await service.budgets.set("all", {"day": 1.0}, ADMIN)
+    assert await spend(service, "allowed", n=2) == PAUSED
+    assert await spend(service, "raised", n=2) == PAUSED
+    await elsewhere.budgets.allow("allowed", ADMIN)
+    assert await drive(service, "allowed") == "completed"
+    await elsewhere.budgets.set("all", {"day": 9.0}, ADMIN)
+    assert await drive(service, "raised") == "completed"
+    await other.close()
+
+
 async def test_a_release_is_over_with_the_period(store: Store, tmp_path: Path) -> None:
     clock = Clock()
     service = spender(store, tmp_path, Priced(), clock)

@@ -85,9 +85,12 @@ class Budgets:
 
     def forget(self) -> None:
         """Forgets what is remembered, because something was changed here."""
+        self._read_again()
+        self._changed()
+
+    def _read_again(self) -> None:
         self._known.clear()
         self._releases.clear()
-        self._changed()
         self._past.clear()
 
     async def used(self, tenant: str, limit: Limit, owner: str, day: str) -> Spending:
@@ -109,6 +112,13 @@ class Budgets:
     # --- for the engine ---
 
     async def hold(self, row: RunRow, model: str, estimate: Estimate) -> Hold | Exceeded | None:
+        found = await self._hold(row, model, estimate)
+        if isinstance(found, Exceeded):  # another process may just have raised the budget, or let this run go on
+            self._read_again()
+            found = await self._hold(row, model, estimate)
+        return found
+
+    async def _hold(self, row: RunRow, model: str, estimate: Estimate) -> Hold | Exceeded | None:
         budgets, now = of_run(await self.all(row.tenant), row), self._clock()
         day = self.calendar.day(now)
         limits = [limit for budget in budgets for limit in budget.limits()]
