@@ -334,6 +334,23 @@ async def test_a_paused_run_is_cancelled_or_deleted_like_any_other(store: Store,
     assert state.limits[0].used.cost == 1.0
 
 
+async def test_a_deleted_run_and_an_erased_person_leave_no_permissions_and_no_marks(
+    store: Store, tmp_path: Path
+) -> None:
+    service = spender(store, tmp_path, Priced(), Clock())
+    await service.budgets.set("person:*", {"day": 2.0, "soft": 0.1}, ADMIN)
+    for owner in ("ann", "joann"):
+        assert await spend(service, owner, owner=owner, n=2) == PAUSED
+        await service.budgets.allow(owner, ADMIN, reason="the demo")
+        assert await drive(service, owner) == "completed"
+    await service.retention.delete("joann", ADMIN)
+    assert [name.split()[0] for name in await store.kept("local", "budget_release")] == ["ann"]
+    await service.retention.erase(ADMIN, owner="ann")
+    assert await store.kept("local", "budget_release") == {}
+    marks = await store.kept("local", "budget_mark")
+    assert sorted(marks) == ["person:* joann day hard", "person:* joann day soft"]
+
+
 async def test_before_a_run_its_person_hears_that_a_budget_is_spent(store: Store, tmp_path: Path) -> None:
     ann = Principal("ann", roles=frozenset({"runner"}))
     service = spender(store, tmp_path, Priced(), Clock())

@@ -210,12 +210,13 @@ class Retention:
         if not dry_run:
             await self.sweep()
         if owner and not dry_run:
-            from cuebook.service.comparisons import forget_owner as forget_comparisons
-            from cuebook.service.notifications.erasure import forget_person
+            from cuebook.service import comparisons
+            from cuebook.service.budgets import erasure as budgets
+            from cuebook.service.notifications import erasure as notifications
 
-            await self._store.forget_owner(who.tenant, owner)
-            await forget_person(self._store, who.tenant, owner)
-            await forget_comparisons(self._store, who.tenant, owner)
+            await budgets.forget_person(self._store, who.tenant, owner)
+            await notifications.forget_person(self._store, who.tenant, owner)
+            await comparisons.forget_owner(self._store, who.tenant, owner)
         if not dry_run:
             told = {"inputs": sorted(inputs or ()), "forced": force}
             await self._record_removal("erase", "", outcome, who, told)  # not whose data it was
@@ -353,6 +354,9 @@ class Retention:
             await self._store.forget(EVERYONE, SERVED, removal.run)
         for name in await self._store.kept(removal.tenant, revoked_in(removal.run)):
             await self._store.forget(removal.tenant, revoked_in(removal.run), name)
+        from cuebook.service.budgets.erasure import forget_run
+
+        await forget_run(self._store, removal.tenant, removal.run)
 
     async def _family(self, row: RunRow) -> list[RunRow]:
         """The run and the runs that it started, directly or not."""
