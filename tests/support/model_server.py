@@ -20,6 +20,8 @@ class ModelServer:
         """Texts, an error status, or a tool to call with its arguments."""
         self.script: Callable[[dict[str, Any]], str] | None = None
         """Returns the reply to a request if `replies` is empty."""
+        self.refusal = "refused by the test"
+        """The message of an error status."""
         self.accepted: str | None = None
         """The only key that is accepted; None accepts all."""
         self.finish = "stop"
@@ -99,7 +101,7 @@ class ModelServer:
 
     def _refuse(self, handler: BaseHTTPRequestHandler, status: int) -> None:
         self._count(-1)
-        body = json.dumps({"error": {"message": "refused by the test", "code": "x"}}).encode()
+        body = json.dumps({"error": {"message": self.refusal, "code": "x"}}).encode()
         handler.send_response(status)
         handler.send_header("content-type", "application/json")
         handler.send_header("content-length", str(len(body)))

@@ -343,9 +343,8 @@ class _Turn:
         usage = session.usage(response)
         details = {"model": self._name, "usage": msgspec.to_builtins(usage), "finish": reason}
         if reason == "refusal":
-            return Failed(
-                REFUSED, f"{self._name} refused to answer: {said[:300] or 'it gave no reason'}", details=details
-            )
+            quoted = self._call.masked(said)[:300] or "it gave no reason"
+            return Failed(REFUSED, f"{self._name} refused to answer: {quoted}", details=details)
         if reason == "cancelled":
             return Failed("agent_stopped", f"{self._name} ended its turn as if it had been cancelled.", details=details)
         if finish == "length":
@@ -373,7 +372,7 @@ class _Turn:
         if not wrong:
             return reply
         code = "schema_mismatch" if reply.text.strip() else "reply_empty"
-        details = {**details, "reply": reply.text[:2_000]}
+        details = {**details, "reply": self._call.masked(reply.text)[:2_000]}
         return Failed(code, f"The reply of {self._name} cannot be used: {wrong}.", "Retry the step.", details=details)
 
     def _failed(self, broken: Broken, sent: bool) -> Failed:

@@ -60,6 +60,8 @@ _MANY = 10**9
 
 _SAID = 300
 """How many characters of a refusal the error message quotes."""
+_LONGEST = 2_000
+"""How many characters of an error are kept."""
 
 _CODES: dict[ErrorKind, str] = {
     "auth": "model_auth",
@@ -210,7 +212,7 @@ class ModelPerformer:
         except _TooLong as long:
             return _too_long(resolved, long)
         except ModelError as error:
-            return self._failed(error, resolved, 0)
+            return self._failed(error, resolved, 0, call)
         return await self._answered(effect, request, resolved, facts, call, limit)
 
     def _warn_elsewhere(self, effect: AskModel, call: Call, resolved: Resolved) -> None:
@@ -246,7 +248,7 @@ class ModelPerformer:
                     continue
                 wait = self._retries.wait(retry, error.retry_after, self._draw)
                 if not error.retryable or retry + 1 >= self._retries.attempts or waited + wait > self._retries.total:
-                    return self._failed(error, resolved, retry)
+                    return self._failed(error, resolved, retry, call)
                 if heard.pieces:
                     call.reset()
                     call.warn(
@@ -254,7 +256,7 @@ class ModelPerformer:
                         f"The reply of {resolved.name} broke off after {len(heard.text)} characters and was"
                         " requested again; the cost of the lost part is not included in the total.",
                     )
-                reason = masked(error.message, self._providers.secrets())[:_SAID]
+                reason = self._shown(error, call, _SAID)
                 about = {"model": resolved.name, "kind": error.kind, "wait": round(wait, 3)}
                 call.note(
                     "model_attempt", {"number": retry + 2, "of": self._retries.attempts, "reason": reason, **about}
@@ -276,7 +278,7 @@ class ModelPerformer:
         call.warn(
             "schema_refused",
             f"{resolved.name} does not enforce the step's schema, so the prompt asks for it instead; the reply is"
-            f" checked anyway. {masked(error.message, self._providers.secrets())[:500]}",
+            f" checked anyway. {self._shown(error, call, 500)}",
         )
         return unconstrained(request)
 
@@ -383,9 +385,13 @@ class ModelPerformer:
             return Usage(*counts, facts.price.cost(tokens), "estimated")
         return Usage(*counts, None, "unknown")
 
-    def _failed(self, error: ModelError, resolved: Resolved, retries: int) -> Failed:
-        secrets = self._providers.secrets()
-        words = masked(error.message, secrets)
+    def _shown(self, error: ModelError, call: Call, most: int) -> str:
+        """What a provider said. It is masked before it is cut: half of a value could not be recognised afterwards."""
+        shown: str = call.masked(masked(error.message, self._providers.secrets()))
+        return shown[:most]
+
+    def _failed(self, error: ModelError, resolved: Resolved, retries: int, call: Call) -> Failed:
+        words = self._shown(error, call, _LONGEST)
         if retries:
             stop = "." if words.endswith(".") else ""
             words = f"{words.removesuffix('.')} (tried {retries + 1} times){stop}"
@@ -506,15 +512,15 @@ def _judged(effect: AskModel, reply: Reply, resolved: Resolved, max_tokens: int,
     A dialect that checks each reply itself (a lenient effect, or a watch) gets an empty reply, with a warning.
     """
     if reply.finish == "filter":
-        said = reply.text.strip()
+        said = call.masked(reply.text).strip()
         words = f"{resolved.name} refused to answer{f': {said[:_SAID]}' if said else ', and gave no reason'}"
-        return _failed_reply(REFUSED, words, "Change the prompt, or choose another model.", reply)
+        return _failed_reply(REFUSED, words, "Change the prompt, or choose another model.", reply, call)
     cut = f" It was cut at {max_tokens} tokens." if reply.finish == "length" else ""
     if reply.finish != "watch" and not reply.calls and not reply.text.strip():
         words = f"The reply of {resolved.name} is empty.{cut}"
         if not effect.lenient and effect.watch is None:
             fix = "Raise max_tokens." if cut else "Retry the step, or choose another model."
-            return _failed_reply("reply_empty", words, fix, reply, retryable=True)
+            return _failed_reply("reply_empty", words, fix, reply, call, retryable=True)
         call.warn("reply_empty", words)
     elif cut:
         call.warn(
@@ -524,11 +530,13 @@ def _judged(effect: AskModel, reply: Reply, resolved: Resolved, max_tokens: int,
     wrong = "" if effect.lenient else _wrong(effect, reply)
     if not wrong:
         return reply
+    wrong = _wrong(effect, msgspec.structs.replace(reply, content=Text(call.masked(reply.text)))) or wrong
     return _failed_reply(
         "schema_mismatch",
         f"The reply of {resolved.name} does not follow the step's schema: {wrong}.{cut}",
         "Retry the step, loosen the schema, or choose a stronger model.",
         reply,
+        call,
         retryable=True,
     )
 
@@ -548,7 +556,8 @@ def _wrong(effect: AskModel, reply: Reply) -> str:
     return next((one.removeprefix("$: ") for one in mismatches(effect.schema, value, most=1)), "")
 
 
-def _failed_reply(code: str, words: str, fix: str, reply: Reply, *, retryable: bool = False) -> Failed:
+def _failed_reply(code: str, words: str, fix: str, reply: Reply, call: Call, *, retryable: bool = False) -> Failed:
     """A failure that was paid for: its usage counts, and the text is kept."""
-    details = {"model": reply.model, "reply": reply.text[:INLINE_LIMIT], "usage": msgspec.to_builtins(reply.usage)}
+    said = call.masked(reply.text)[:INLINE_LIMIT]
+    details = {"model": reply.model, "reply": said, "usage": msgspec.to_builtins(reply.usage)}
     return Failed(code, words, fix, retryable, {**details, "finish": reply.finish})

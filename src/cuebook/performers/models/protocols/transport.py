@@ -59,7 +59,7 @@ _BY_WORD: dict[str, ErrorKind] = {
 
 _TOO_LONG = ("prompt is too long", "maximum context length", "context window", "too many tokens")
 
-_SHOWN = 2_000
+_MOST_SAID = 20_000
 """How many characters of a provider's own message are kept."""
 
 _ERROR_BYTES = 1 << 20
@@ -311,5 +311,5 @@ def error_of(
     )
     text = masked(message, endpoint.secrets)
     kind = _kind(status, words, text)
-    said = f"{endpoint.provider} {_happened(kind, status)}: {text[:_SHOWN]}"
+    said = f"{endpoint.provider} {_happened(kind, status)}: {text[:_MOST_SAID]}"
     return ModelError(kind, said, status=status, retry_after=retry_after(headers or {}))
