@@ -232,6 +232,9 @@ def test_placeholders_in_system() -> None:
         ("- `x` (number: five): X", "input_default", "warning"),
         ("- `x` (boolean: perhaps): X", "input_default", "warning"),
         ("- `x` (strng): X", "input_type", "note"),
+        ("- `x` (string: tea, sensitive): X", "sensitive_mark", "warning"),
+        ("- `x` (string, sensitve): X", "sensitive_mark", "warning"),
+        ("- `x` (sensitive): X", "sensitive_mark", "warning"),
         ("- `x` (json): X", "input_type", "note"),
     ],
 )

@@ -80,6 +80,7 @@ WARNINGS = {
     "system_placeholder": "Placeholders in SYSTEM are not replaced.",
     "placeholder": "A placeholder is malformed, so it is not replaced.",
     "input_default": "The default of an input does not match its type.",
+    "sensitive_mark": "An input seems meant to be sensitive, but its mark is at a place where it has no effect.",
     "empty_step": "A step is empty.",
 }
 

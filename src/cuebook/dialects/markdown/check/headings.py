@@ -197,12 +197,20 @@ def _system(section: Section, material: Material) -> Iterator[Finding]:
         yield found("system_placeholder", message, place.line, place.column, "Use it in a step.")
 
 
+_SENSITIVE = re.compile(r"(?:^|[,;]\s*)sensi\w*\s*(?=$|[,;:])", re.IGNORECASE)
+
+
 def _inputs(book: Book, rows: list[str]) -> Iterator[Finding]:
     for declared in book.inputs:
         row = rows[declared.line - 1]
         column = row.index("(") + 1
         kind = written_type(row.strip())
-        if kind.lower() not in INPUT_TYPES:
+        if not declared.sensitive and _SENSITIVE.search(f"{kind}: {declared.default or ''}"):
+            message = f"'{declared.name}' is not sensitive: the mark must follow the type."
+            default = f": {_SENSITIVE.sub('', declared.default).strip()}" if declared.default else ""
+            fix = f"Write - `{declared.name}` (string, sensitive{default})."
+            yield found("sensitive_mark", message, declared.line, column, fix)
+        elif kind.lower() not in INPUT_TYPES:
             message = f"'{shown(kind)}' is not an input type, so '{declared.name}' is a string."
             yield found("input_type", message, declared.line, column, "Use string, text, number, boolean or enum.")
         if declared.type == "enum" and not declared.options:
