@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from cuebook.dialects.dialect import Dialect, Input, OutlinedStep, Surroundings
 from cuebook.dialects.findings import Finding, Problem
 from cuebook.dialects.presentation.projection import Projection, RunEvent, seen
 from cuebook.kernel.context import digest_of
+from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import PlannedStep
 
 _UNNAMED = "playbook.md"
@@ -113,9 +114,19 @@ class Playbook:
         """The document as a run with these options uses it."""
         return self.dialect.adapted(self.document, options)
 
-    def accept(self, given: Mapping[str, Any], options: Mapping[str, Any]) -> Accepted:
-        """The inputs as a run with these options stores them. Raises `BadInput`, naming all missing or invalid ones."""
-        return Accepted(self.dialect.accept(self.adapted(options), given), dict(options))
+    def accept(self, given: Mapping[str, Any], options: Mapping[str, Any], sensitive: Sequence[str] = ()) -> Accepted:
+        """The inputs as a run with these options stores them. Raises `BadInput`, naming all missing or invalid ones. It repeats
+        no value that is sensitive: of those that the document declares so, and of these.
+        """
+        document = self.adapted(options)
+        hidden = [name for name in (*document.sensitive, *sensitive) if name in given]
+        try:
+            return Accepted(self.dialect.accept(document, given), dict(options))
+        except BadInput:
+            if not hidden:
+                raise
+        self.dialect.accept(document, {**given, **{name: f"[sensitive {name}]" for name in hidden}})
+        raise BadInput(f"Invalid input: {', '.join(hidden)} (sensitive, so not shown).", fix="Correct the value.")
 
 
 def read(

@@ -63,6 +63,8 @@ class Sensitive:
             text = check_value(name, value)
             digest = self.digest(text)
             shown[name], hidden[digest] = marked(name, digest, text), (name, text)
+        if hidden:  # another input may have the value too, or contain it
+            shown = RunSensitive(hidden, self._redactor).own.value(shown)
         return shown, hidden
 
     def hidden(

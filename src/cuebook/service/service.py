@@ -198,7 +198,7 @@ class Service(Parts):
         given = inputs.values if isinstance(inputs, Accepted) else inputs
         await self._check_start(given, playbook.text, name, who)
         if not isinstance(inputs, Accepted) or inputs.options != settings.options:
-            inputs = playbook.accept(given, settings.options)
+            inputs = playbook.accept(given, settings.options, tuple(sensitive))
         document = playbook.adapted(settings.options)
         settings = msgspec.structs.replace(settings, options=options_of(dialect, document, name, settings))
         check_limits(dialect, document, name, self.ceilings)

@@ -383,6 +383,37 @@ steps:
 """
 
 
+def test_a_value_that_another_input_contains_is_hidden_there_too(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("mail.md", MAIL)
+    ran = cli.call("run", "mail.md", "--email", EMAIL, "--topic", f"the cake of {EMAIL}", "--no-ask")
+    assert (ran.code, shows(ran)) == (3, False), ran.err
+    assert f"Write to {EMAIL} about the cake of {EMAIL}." in server.prompts[0]
+    run = cli.call("runs", "--json").object[0]["run"]
+    assert cli.call("show", run, "--json").object["inputs"]["topic"].startswith("the cake of [sensitive email ")
+    assert cli.call("answer", run, "yes").code == 0
+    assert b"hara@" not in stored(cli)
+
+
+def test_an_error_about_a_value_does_not_repeat_it(cli: CommandLine) -> None:
+    cli.write("wrong.yml", COMMAND.replace("type: string", "type: string, enum: [somebody, nobody12]"))
+    ran = cli.call("run", "wrong.yml", "--email", EMAIL)
+    assert (ran.code, shows(ran)) == (2, False), ran.err
+    assert 'email must be one of "somebody", "nobody12", not "[sensitive email]"' in ran.err
+    named = cli.write("named.yml", COMMAND.replace("sensitive: true, type: string", "type: string, enum: [somebody]"))
+    assert not shows(cli.call("run", named, "--email", EMAIL, "--sensitive", "email"))
+
+
+def test_an_error_that_is_cut_shows_no_part_of_it(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("mail.md", MAIL)
+    for status, length in ((400, 1_960), (503, 260)):
+        server.replies = [status]
+        server.refusal = "x" * length + EMAIL
+        ran = cli.call("run", "mail.md", "--email", EMAIL, "--events", "--no-ask")
+        shown = ran.out + ran.err + cli.call("audit", cli.call("runs", "--json").object[0]["run"]).out
+        assert "x[sensi" in shown
+        assert "xann" not in shown
+
+
 def test_a_file_with_the_value_is_not_kept(cli: CommandLine) -> None:
     cli.write("keep.yml", KEEPS.replace("cli tee kept.txt", "cli tee kept.txt"))
     ran = cli.call("run", "keep.yml", "--email", EMAIL, "--policy", "agent", "--no-ask")

@@ -65,7 +65,8 @@ OPTIONS: list[click.Parameter] = [
 def start(given: Given, playbook: Playbook) -> int:
     chosen_options = options.chosen(given)
     document = playbook.adapted(chosen_options)
-    inputs = playbook.accept(gather_inputs(given, document, playbook.dialect), chosen_options)
+    gathered = gather_inputs(given, document, playbook.dialect)
+    inputs = playbook.accept(gathered, chosen_options, given["sensitive"])
     answers = gather_answers(given, playbook)
     breakpoints = options.steps_named(given["breakpoints"])
     options.check_steps(breakpoints, list(playbook.labels))
