@@ -180,7 +180,7 @@ def test_the_commands_bring_a_store_back(cli: CommandLine) -> None:
     (one,) = cli.call("runs", "--json", *store).object
     assert cli.call("answer", one["run"], "tea", *store).code == 0
     assert cli.call("delete", one["run"]).code == 2, "it waits"
-    kept = cli.call("prune", "--status", "awaiting_input")
+    kept = cli.call("prune", "--status", "awaiting input")
     assert kept.out == "0 runs deleted, 1 run kept.\n"
     assert f"Run {one['run']} is awaiting input. `cuebook cancel" in kept.err
     gone = cli.call("delete", one["run"], "--force", "--reason", "a test")

@@ -251,6 +251,7 @@ def test_an_unexpected_error_is_short_and_debug_shows_more(bare_cli: CommandLine
     [
         (["worker", "--metrics", "9464"], "must be HOST:PORT, such as 127.0.0.1:9464, not '9464'."),
         (["prune", "--older-than", "30x"], 'such as "24h" or "7d", or "never", not \'30x\'. Correct it.'),
+        (["prune", "--status", "running"], "--status: runs cannot be pruned by 'running'. Choose from: cancelled,"),
     ],
 )
 def test_what_is_wrong_with_a_flag_is_said_in_its_own_words(cli: CommandLine, words: list[str], error: str) -> None:

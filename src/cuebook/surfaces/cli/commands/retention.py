@@ -12,7 +12,7 @@ import msgspec
 from cuebook.config.settings import checked
 from cuebook.gate.roles import Principal
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.events import WAITING
+from cuebook.kernel.events import ENDED, WAITING
 from cuebook.service.retention import Blocked, Criteria, Outcome
 from cuebook.service.service import Service
 from cuebook.surfaces import display
@@ -22,6 +22,8 @@ from cuebook.surfaces.cli.terminal import views
 from cuebook.surfaces.cli.terminal.output import complain, say
 
 _SHOWN = 10
+_REMOVABLE = (*sorted(ENDED), *sorted(WAITING), "pending")
+"""The states by which runs are selected; those after the first ones are refused unless that is forced."""
 FORCE = click.Option(
     ["--force"], is_flag=True, help="Remove runs that others depend on or that have not ended; the reason is recorded."
 )
@@ -105,11 +107,8 @@ def prune_command(given: Given) -> int:
     cuebook prune --older-than 90d --dry-run
     cuebook prune --status failed --playbook tea.md --keep 20
     """
-    waiting = tuple(one for one in given["status"] if one in (*WAITING, "pending"))
     given_ones = {name: given[name] for name in ("older_than", "playbook", "larger_than", "keep")}
-    ended = tuple(one for one in given["status"] if one not in waiting)
-    criteria = criteria_of({**given_ones, "status": ended})
-    criteria = msgspec.structs.replace(criteria, status=(*criteria.status, *waiting))
+    criteria = msgspec.structs.replace(criteria_of(given_ones), status=tuple(map(_status, given["status"])))
 
     async def act(service: Service) -> int:
         who = await session.acting(service, given)
@@ -194,6 +193,13 @@ def criteria_of(given: dict[str, Any]) -> Criteria:
         larger_than=value("larger_than"),
         keep=value("keep"),
     )
+
+
+def _status(given: str) -> str:
+    status = given.strip().replace(" ", "_")
+    if status not in _REMOVABLE:
+        raise BadInput(f"--status: runs cannot be pruned by '{given}'.", fix=f"Choose from: {', '.join(_REMOVABLE)}.")
+    return status
 
 
 def _pairs(given: tuple[str, ...]) -> dict[str, str]:
