@@ -12,7 +12,7 @@ import pytest
 from cuebook.kernel.context import digest_of
 from cuebook.kernel.errors import RunExists
 from cuebook.kernel.events import ArtifactMade, Checkpointed
-from cuebook.kernel.ports import Store
+from cuebook.kernel.ports import Removal, Store
 from cuebook.kernel.run import Signal
 from cuebook.service.transfer import EARLIER, Copied, copy_decisions, copy_runs, full_check
 from cuebook.stores.memory import MemoryStore
@@ -181,3 +181,23 @@ async def test_a_removed_user_stays_removed_in_a_copy(store: Store, target: Sqli
     assert list(await target.kept("local", "notify_preferences")) == ["ann"]
     assert list(await target.kept("local", "slack_link")) == ["T1.ann"]
     assert list(await target.kept("local", "standing")) == ["schedule:ann"]
+
+
+async def test_what_is_known_of_removed_runs_is_copied(store: Store, target: SqliteStore) -> None:
+    async def deleted(where: Store, run: str) -> Removal:
+        await create(where, run)
+        one = Removal(
+            run=run, tenant="local", what="deleted", name="n", created=1.0, status="failed", by="ann", at=2.0, forced=True
+        )  # fmt: skip
+        await where.remove([one], force=True)
+        return (await where.removals("local", run))[0]
+
+    await create(store, "stays")
+    await create(target, "stays too")
+    one, another = await deleted(store, "one"), await deleted(target, "another")
+    await copy_decisions(store, target)
+    assert await target.removals("local", "one") == [one]
+    await copy_decisions(target, store)
+    assert sorted(found.run for found in await store.removals("local")) == ["another", "one"]
+    assert await store.removals("local", "another") == [another]
+    assert [row.id for row in await store.runs()] == ["stays"]

@@ -27,6 +27,8 @@ KEPT = (
 _PERSONAL = ("user", "notify_preferences", "slack_link", "standing")
 """Those that end when the person is removed, and do not come back with a copy."""
 
+_TOGETHER = 500
+"""Lines about removed runs that are added in one transaction."""
 EARLIER = (
     "an earlier state of it is there, and a copy never changes a run, because another process may be driving it;"
     " copy to a new file or an empty database instead"
@@ -77,9 +79,8 @@ async def copy_runs(
 
 async def copy_decisions(source: Store, target: Store) -> int:
     """Copies users, secrets, overrides, trust, budgets, schedules and triggers that the target does not have; returns how
-    many. What runs used is
-    copied too, and so is the audit of administrative acts, unless the target has another one. A user whom the target has removed
-    stays removed.
+    many. What runs used is copied too, and so are the lines about runs that were removed, and the audit of administrative
+    acts, unless the target has another one. A user whom the target has removed stays removed.
     """
     copied = 0
     for kind in KEPT:
@@ -94,6 +95,10 @@ async def copy_decisions(source: Store, target: Store) -> int:
                     copied += 1
     copied += await copy_sensitive(source, target) + await _copy_triggers(source, target)
     await target.take_spending(await source.spending())
+    for tenant in {*await source.tenants_with_runs(), *await source.act_tenants()}:
+        removals = await source.removals(tenant, limit=None)
+        for first in range(0, len(removals), _TOGETHER):
+            await target.bring_in_removals(removals[first : first + _TOGETHER])
     await _copy_acts(source, target)
     return copied
 

@@ -676,6 +676,10 @@ class MemoryStore(_SpendingTable, _Jobs):
         found = [one for one in self._removals.values() if one.tenant == tenant and run in ("", one.run)]
         return sorted(found, key=lambda one: one.at, reverse=True)[:limit]
 
+    async def bring_in_removals(self, removals: Sequence[Removal]) -> None:
+        for one in removals:
+            self._removals.setdefault(one.run, one)
+
     async def sizes(self, tenant: str, runs: Collection[str]) -> dict[str, int]:
         found = {name: self._runs[name] for name in runs if name in self._runs}
         mine = {name: run for name, run in found.items() if run.row.tenant == tenant}

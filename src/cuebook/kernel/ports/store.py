@@ -398,6 +398,9 @@ class Store(Jobs, SpendingTable, Protocol):
     async def removals(self, tenant: str, run: str = "", limit: int | None = 100) -> list[Removal]:
         """The runs that were removed, newest first; with `run`, only that run."""
 
+    async def bring_in_removals(self, removals: Sequence[Removal]) -> None:
+        """Adds what another store knows of runs that were removed there. Nothing is removed here."""
+
     async def sizes(self, tenant: str, runs: Collection[str]) -> dict[str, int]:
         """The bytes of the records and files of each of these runs; of a fork, those of its own part."""
 

@@ -86,6 +86,15 @@ async def _note(db: Transaction, removal: Removal, key: int, last: int) -> None:
     )
 
 
+async def bring_in(db: Transaction, removals: Sequence[Removal]) -> None:
+    for one in removals:
+        await db.do(
+            "INSERT INTO removals (run, key, tenant, what, at, done, body) VALUES (%s, 0, %s, %s, %s, true, %s)"
+            " ON CONFLICT (run) DO NOTHING",
+            (one.run, one.tenant, one.what, one.at, _json(one).decode()),
+        )
+
+
 async def sweep(db: Transaction, now: float, orphans: Sequence[tuple[str, str]]) -> Swept:
     await db.do(FREE)
     return await _Sweep(db, now).run(orphans)
@@ -247,6 +256,9 @@ class RemovalTables:
             f"SELECT body FROM removals WHERE tenant = %s{only} ORDER BY at DESC LIMIT %s", (*values, limit)
         )
         return [msgspec.json.decode(body, type=Removal) for (body,) in rows]
+
+    async def bring_in_removals(self, removals: Sequence[Removal]) -> None:
+        await self._write(bring_in, removals)
 
     async def sizes(self, tenant: str, runs: Collection[str]) -> dict[str, int]:
         rows = await self._all(

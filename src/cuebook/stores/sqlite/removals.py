@@ -101,6 +101,13 @@ def _note(db: sqlite3.Connection, removal: Removal, key: int, last: int) -> None
     )
 
 
+def bring_in(transaction: Transaction, removals: Sequence[Removal]) -> None:
+    transaction.connection.executemany(
+        "INSERT OR IGNORE INTO removals (run, key, tenant, what, at, done, body) VALUES (?, 0, ?, ?, ?, 1, ?)",
+        [(one.run, one.tenant, one.what, one.at, _json(one).decode()) for one in removals],
+    )
+
+
 def sweep(
     transaction: Transaction, now: float, orphans: Sequence[tuple[str, str]], budget: float
 ) -> tuple[Swept, float]:
@@ -306,6 +313,9 @@ class Removals:
             (*values, -1 if limit is None else limit),
         )
         return [msgspec.json.decode(body, type=Removal) for (body,) in rows]
+
+    async def bring_in(self, removals: Sequence[Removal]) -> None:
+        await self._writer.submit(bring_in, removals)
 
     async def sizes(self, tenant: str, runs: Collection[str]) -> dict[str, int]:
         rows = self._all(

@@ -276,6 +276,9 @@ class SqliteStore(FileTables, JobTables, SpendingTables):
     async def removals(self, tenant: str, run: str = "", limit: int | None = 100) -> list[Removal]:
         return await self._removals.removals(tenant, run, limit)
 
+    async def bring_in_removals(self, removals: Sequence[Removal]) -> None:
+        await self._removals.bring_in(removals)
+
     async def sizes(self, tenant: str, runs: Collection[str]) -> dict[str, int]:
         return await self._removals.sizes(tenant, runs)
 
