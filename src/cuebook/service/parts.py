@@ -48,6 +48,14 @@ if TYPE_CHECKING:
     from cuebook.service.usage import By, UsageReport
 
 
+RemoveFiles = Callable[[str], None]
+"""Removes what performers keep of a run on this machine, beside the store."""
+
+
+def no_files(run: str) -> None:
+    """Nothing is kept beside the store."""
+
+
 class Parts(Queries):
     """What a service offers beside runs."""
 
@@ -61,9 +69,11 @@ class Parts(Queries):
         time_zone: str,
         host_lease: float,
         notifies: bool,
+        remove_private_files: RemoveFiles,
     ) -> None:
         super().__init__(engine, today, tokens, visible)
         self.notifies = notifies
+        self._remove_private_files = remove_private_files
         self._time_zone = time_zone
         self._host_lease = host_lease
         self._limited: dict[str, tuple[float, bool]] = {}
@@ -86,7 +96,9 @@ class Parts(Queries):
         from cuebook.service.sensitive import Sensitive
 
         engine = self._engine
-        return Sensitive(self._store, engine.codec, engine.redactor, self.tokens.signer(), engine.clock)
+        return Sensitive(
+            self._store, engine.codec, engine.redactor, self.tokens.signer(), engine.clock, self._remove_private_files
+        )
 
     @cached_property
     def nodes(self) -> Nodes:
@@ -198,7 +210,13 @@ class Parts(Queries):
         """Deletes runs, and erases data."""
         from cuebook.service.retention import Retention
 
-        return Retention(self._engine, self.record_act, self.visibility.is_limited, self.sensitive.digest)
+        return Retention(
+            self._engine,
+            self.record_act,
+            self.visibility.is_limited,
+            self.sensitive.digest,
+            self._remove_private_files,
+        )
 
     @cached_property
     def bulk(self) -> BulkActs:

@@ -6,6 +6,7 @@ found afterwards by someone who knows it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from cuebook.kernel.journal import PURGED, Codec
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Claim, Redactor, Store
 from cuebook.kernel.run import RunRow
+from cuebook.service.parts import RemoveFiles, no_files
 
 INDEX = "sensitive"
 """The kind of the records that name the runs with sensitive inputs."""
@@ -40,13 +42,21 @@ class Sensitive:
     """The sensitive inputs of the runs of one store."""
 
     def __init__(
-        self, store: Store, codec: Codec, redactor: Redactor, sign: Callable[[str], str], clock: Callable[[], float]
+        self,
+        store: Store,
+        codec: Codec,
+        redactor: Redactor,
+        sign: Callable[[str], str],
+        clock: Callable[[], float],
+        remove_private_files: RemoveFiles = no_files,
     ) -> None:
+        """`remove_private_files` removes what performers keep of a run on this machine: it may have the values."""
         self._store = store
         self._codec = codec
         self._redactor = redactor
         self._sign = sign
         self._clock = clock
+        self._remove_private_files = remove_private_files
 
     # --- hiding ---
 
@@ -148,6 +158,7 @@ class Sensitive:
 
     async def forget(self, tenant: str, run: str) -> bool:
         """Purges the values of a run; its marks stay."""
+        await asyncio.to_thread(self._remove_private_files, run)
         await self._store.forget(tenant, payload(run), "inputs", overwrite=True)
         return await self._store.forget(tenant, INDEX, run)
 

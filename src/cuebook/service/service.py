@@ -72,7 +72,7 @@ from cuebook.service.decisions import (
 )
 from cuebook.service.expiry import settle
 from cuebook.service.lasting_approvals import Lasts, lasting
-from cuebook.service.parts import Parts
+from cuebook.service.parts import Parts, RemoveFiles, no_files
 from cuebook.service.run_secrets import Handles, declared_by, named_in
 from cuebook.service.runs.children import check_not_child, check_not_purged, child_start, no_children
 from cuebook.service.runs.views import RunView
@@ -130,13 +130,14 @@ class Service(Parts):
         notifies: bool = False,
         outboxes: Sequence[Outbox] = (),
         time_zone: str = "UTC",
+        remove_private_files: RemoveFiles = no_files,
         **engine: Any,
     ) -> None:
         """`tenant_runs` is how many runs of a tenant all processes on the store may drive at the same time. `host_lease` is for
         how many seconds a step is kept for the assistant that took it. `visible` says whose runs users see. `programs` returns the functions of the Python programs
         that this service can drive. `find` finds the playbooks that others start as children. With a dispatcher, workers drive
         all other runs, in their own processes. `notifies` says whether anyone is to be notified of anything. What runs
-        use is counted by day in this `time_zone`.
+        use is counted by day in this `time_zone`. `remove_private_files` removes what performers keep of a run on this machine.
         """
         self.dispatcher = dispatcher
         self._own_programs = programs is not None
@@ -158,7 +159,16 @@ class Service(Parts):
             **engine,
         )
         tokens = Tokens(key_file, signing_key)
-        super().__init__(made, today, tokens, visible, time_zone=time_zone, host_lease=host_lease, notifies=notifies)
+        super().__init__(
+            made,
+            today,
+            tokens,
+            visible,
+            time_zone=time_zone,
+            host_lease=host_lease,
+            notifies=notifies,
+            remove_private_files=remove_private_files,
+        )
         self._find = find or no_children
         self._rate = rate
         self._tenant_runs = tenant_runs

@@ -39,6 +39,7 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Call, Description, Limits, Performer, Sandbox, Store
 from cuebook.kernel.run import Settings
+from cuebook.performers import private_files
 from cuebook.performers.models.routing import ModelRouter
 from cuebook.performers.skills.settings import Configured, secret_handles, settings_of
 from cuebook.system.folders import data_folder
@@ -203,7 +204,7 @@ class PerformerFactory:
         return BrowserPerformer(
             self.sandbox,
             lambda: self.workspace.folder,
-            data_folder(self.environ) / "browsers",
+            data_folder(self.environ) / private_files.BROWSERS,
             self.environ,
             private=self.policy.names_private,
         )
@@ -223,6 +224,10 @@ class PerformerFactory:
     def connected(self) -> frozenset[str]:
         """The capabilities that come and go with connections, as they are now."""
         return self.hub.offered() if "hub" in vars(self) else frozenset()
+
+    def remove_private_files(self, run: str) -> None:
+        """Removes what performers keep of a run on this machine."""
+        private_files.remove_private_files(data_folder(self.environ), run)
 
     @cached_property
     def worktrees(self) -> Worktrees:
@@ -250,7 +255,7 @@ class PerformerFactory:
             self.catalogue,
             self.sandbox,
             self.worktrees.folder(worktree) if worktree else Path(self.workspace.path),
-            Homes(data_folder(self.environ) / "agents"),
+            Homes(data_folder(self.environ) / private_files.AGENTS),
             reveal=self.vault.resolve,
             learn=lambda secret: self.redactor.add("agent", secret),
             hidden=self.workspace.hidden_paths(),

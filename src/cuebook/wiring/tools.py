@@ -18,6 +18,7 @@ from cuebook.kernel.ports import EVERYWHERE, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.kernel.tool_names import WORKTREE as WORKTREE_TOOLS
 from cuebook.kernel.tool_names import WORKTREE_JOIN
+from cuebook.performers import private_files
 from cuebook.performers.agent_tools import Acts, Jobs, SearchProvider, agent_tools
 from cuebook.performers.agents.client_requests import ClientRequests
 from cuebook.performers.mcp import McpPrompts, McpServer, McpTools, checked_client
@@ -59,7 +60,7 @@ class Tools(Toolbox):
     def _agent_tools(self, commands: Acts) -> list[Tool]:
         factory = self._factory
         search = factory.config.reach.search
-        self._jobs = Jobs(commands, data_folder(factory.environ) / "jobs", clear)
+        self._jobs = Jobs(commands, data_folder(factory.environ) / private_files.JOBS, clear)
         requests = ClientRequests(self._workspace, commands).tools()
         requests += WorktreeTools(factory.worktrees).tools()
         return requests + agent_tools(

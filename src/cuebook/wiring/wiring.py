@@ -231,6 +231,7 @@ class Wiring:
             find=self.find_playbook,
             clear=clear,
             leave=performers.leave,
+            remove_private_files=self.factory.remove_private_files,
             offer=self.offer(own_programs=programs is not None),
             machine=platform.node(),
             dispatcher=dispatcher,

@@ -24,6 +24,7 @@ from cuebook.kernel.outcomes import CommandResult, Failed
 from cuebook.kernel.ports import Call
 from cuebook.performers.agent_tools.tool import Acts
 from cuebook.performers.files.decoding import decoded
+from cuebook.performers.private_files import jobs_of
 
 MOST_JOBS = 8
 """How many jobs of one run may run at the same time."""
@@ -279,7 +280,7 @@ class Jobs:
         return record
 
     def _spool(self, run: str) -> Spool:
-        return Spool(self._folder / sha256(run.encode()).hexdigest()[:32])
+        return Spool(self._folder / jobs_of(run))
 
     def _sweep(self) -> None:
         """Removes the output of runs that had no job for a while, once per process."""

@@ -23,6 +23,7 @@ from cuebook.kernel.errors import BadInput, Busy, CuebookError, NotFound, Refuse
 from cuebook.kernel.events import ENDED, Forked, RunStarted
 from cuebook.kernel.ports import Removal, RunMark, Space, Swept
 from cuebook.kernel.run import RunRow
+from cuebook.service.parts import RemoveFiles, no_files
 from cuebook.service.retention.clock import is_steady
 from cuebook.service.retention.criteria import Criteria
 from cuebook.service.sensitive import INDEX, payload
@@ -68,11 +69,15 @@ class Retention:
         record: Record,
         is_limited: Callable[[Principal], bool] = lambda who: False,
         digest: Callable[[str], str] = lambda value: "",
+        remove_private_files: RemoveFiles = no_files,
     ) -> None:
-        """`is_limited` says whether there may be runs that a user does not see."""
+        """`is_limited` says whether there may be runs that a user does not see. `remove_private_files` removes what performers
+        keep of a run on this machine.
+        """
         self._engine = engine
         self._is_limited = is_limited
         self._digest = digest
+        self._remove_private_files = remove_private_files
         self._store = engine.store
         self._record = record
 
@@ -347,6 +352,7 @@ class Retention:
 
     async def _forget_decisions(self, removal: Removal) -> None:
         """Removes what was kept about a run."""
+        await asyncio.to_thread(self._remove_private_files, removal.run)
         for kind, name in ((payload(removal.run), "inputs"), (INDEX, removal.run)):
             if await self._store.is_kept(removal.tenant, kind, name):  # few runs have any, and reading locks nothing
                 await self._store.forget(removal.tenant, kind, name, overwrite=kind != INDEX)
