@@ -128,3 +128,25 @@ async def test_references_of_an_older_store_are_found_in_its_journals(tmp_path: 
     with pytest.raises(Exception, match="purged"):
         store.text(digest_of(str(long("s"))))
     await store.close()
+
+
+async def test_a_playbook_of_an_older_store_goes_with_its_last_run(tmp_path: Path) -> None:
+    async def add(store: SqliteStore, *runs: str) -> None:
+        for run in runs:
+            row = new_row("hand", run)
+            row.playbook = digest_of("the text")
+            await store.create(row, "the text", RecordWriter(run).batch(*driven()))
+
+    store = SqliteStore(tmp_path / "old.db")
+    await add(store, "one", "two")
+    await store.close()
+    take_back(tmp_path / "old.db", version=10)
+    store = SqliteStore(tmp_path / "old.db")
+    await add(store, "three")
+    for run in ("two", "one", "three"):
+        assert await store.playbook(digest_of("the text")) == "the text"
+        await store.remove([removal(run)], force=True)
+    assert store._all("SELECT count(*) FROM playbooks", ()) == [(0,)]
+    await add(store, "four")
+    assert await store.playbook(digest_of("the text")) == "the text"
+    await store.close()

@@ -70,8 +70,9 @@ def remove(transaction: Transaction, removals: Sequence[Removal], force: bool) -
         db.execute("DELETE FROM runs WHERE key = ?", (key,))
         db.execute("DELETE FROM waits WHERE run = ?", (key,))
         db.execute("DELETE FROM signals WHERE run = ?", (key,))
-        unused = "NOT EXISTS (SELECT 1 FROM runs WHERE playbook = ?)"
-        db.execute(f"DELETE FROM playbooks WHERE digest = ? AND {unused}", (playbook, playbook))
+        db.execute("UPDATE playbook_runs SET runs = runs - 1 WHERE digest = ?", (playbook,))
+        if db.execute("DELETE FROM playbook_runs WHERE digest = ? AND runs <= 0", (playbook,)).rowcount:
+            db.execute("DELETE FROM playbooks WHERE digest = ?", (playbook,))
         transaction.forget_run(one.run)
 
 

@@ -272,6 +272,15 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (tenant, day, owner, playbook, model)
     ) WITHOUT ROWID;
     """,
+    # 11: how many runs have a playbook, in place of an index, of which each start changed another page in a large store.
+    """
+    CREATE TABLE playbook_runs (
+        digest TEXT PRIMARY KEY,
+        runs   INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    INSERT INTO playbook_runs SELECT playbook, count(*) FROM runs GROUP BY playbook;
+    DROP INDEX runs_of_playbook;
+    """,
 )
 
 REFERRED_SINCE = 9

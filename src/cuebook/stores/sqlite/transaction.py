@@ -189,7 +189,9 @@ class Transaction:
             raise run_exists(row.id)
         if row.parent and db.execute("SELECT 1 FROM runs WHERE id = ?", (row.parent,)).fetchone() is None:
             raise no_run(row.parent)
-        db.execute("INSERT OR IGNORE INTO playbooks VALUES (?,?)", (row.playbook, text))
+        if not db.execute("UPDATE playbook_runs SET runs = runs + 1 WHERE digest = ?", (row.playbook,)).rowcount:
+            db.execute("INSERT INTO playbook_runs VALUES (?, 1)", (row.playbook,))
+            db.execute("INSERT OR IGNORE INTO playbooks VALUES (?,?)", (row.playbook, text))
         cursor = db.execute(
             f"INSERT INTO runs ({RUN}, news, key) VALUES ({','.join('?' * RUN_MARKS)}, 0, {_NEW_KEY})",
             run_values(row),
