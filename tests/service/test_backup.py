@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,6 +154,30 @@ async def test_no_new_store_is_made_beside_the_logs_of_one_that_is_gone(tmp_path
     assert files["-wal"].read_bytes() == log
     (tmp_path / "moved.db").rename(files[""])
     assert "killed2" in await finished_runs(files[""])
+
+
+async def test_a_disk_without_hard_links_takes_a_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    await SqliteStore(tmp_path / "store.db").close()
+    monkeypatch.setattr("os.link", refused)
+    await back_up(tmp_path / "store.db", tmp_path / "backup", b"k" * 32, None)
+    await restore(tmp_path / "backup", tmp_path / "again.db", tmp_path / "again.key", None)
+    assert (tmp_path / "again.db").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(BadInput, match="exists"):
+        await back_up(tmp_path / "store.db", tmp_path / "backup", None, None)
+
+
+async def test_what_a_killed_backup_left_is_removed_by_a_later_one(tmp_path: Path) -> None:
+    await SqliteStore(tmp_path / "store.db").close()
+    old, new = tmp_path / ".cuebook-unfinished-old", tmp_path / ".cuebook-unfinished-new"
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / "store.db").touch()
+    os.utime(old, (1.0, 1.0))
+    await back_up(tmp_path / "store.db", tmp_path / "backup", None, None)
+    assert (old.exists(), new.exists()) == (False, True), "the new one may belong to a process that is at work"
 
 
 def test_a_place_that_cannot_be_used_is_named(cli: CommandLine) -> None:

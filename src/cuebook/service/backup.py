@@ -6,14 +6,16 @@ by run; each run is consistent in itself.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import random
+import shutil
 import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import IO
@@ -32,6 +34,9 @@ from cuebook.stores.sqlite.snapshot import check_file, snapshot
 FORMAT = "cuebook-backup-1"
 _MANIFEST, _STORE, _KEY = "manifest.json", "store.db", "store.key"
 _BLOCK = 1 << 20
+_WORKROOM = ".cuebook-unfinished-"
+_STALE = 86400.0
+"""Seconds after which no process needs such a folder any more."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -197,9 +202,16 @@ def _has(path: Path, data: bytes) -> bool:
 
 @contextmanager
 def _workroom(beside: Path) -> Iterator[Path]:
-    """A folder for unfinished files, on the disk of the finished one."""
+    """A folder for unfinished files, on the disk of the finished one. Those of processes that were killed are removed: they have
+    copies of everything that was in the store.
+    """
+    parent = beside.absolute().parent
+    for left in parent.glob(f"{_WORKROOM}*"):
+        with suppress(OSError):
+            if time.time() - left.lstat().st_mtime > _STALE:
+                shutil.rmtree(left, ignore_errors=True)
     try:
-        with tempfile.TemporaryDirectory(prefix=".cuebook-", dir=beside.absolute().parent) as folder:
+        with tempfile.TemporaryDirectory(prefix=_WORKROOM, dir=parent) as folder:
             yield Path(folder)
     except OSError as error:
         raise BadInput(
@@ -216,7 +228,7 @@ def _put(path: Path, target: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
     try:
-        os.link(path, target)
+        _link(path, target)
     except FileExistsError:
         raise BadInput(f"{target} exists; it was not replaced.", fix="Choose another name.") from None
     folder = os.open(target.absolute().parent, os.O_RDONLY)
@@ -224,6 +236,19 @@ def _put(path: Path, target: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _link(path: Path, target: Path) -> None:
+    """Gives a file its name. Raises `FileExistsError`, also on a file system without hard links, such as that of a USB stick."""
+    try:
+        os.link(path, target)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # only one process makes it
+        path.replace(target)
 
 
 def _private(info: tarfile.TarInfo) -> tarfile.TarInfo:
