@@ -181,6 +181,19 @@ async def test_what_another_process_allows_or_raises_holds_at_once(shared_store:
     await other.close()
 
 
+async def test_a_process_for_which_it_is_still_yesterday_is_counted_in_the_month(
+    shared_store: SharedStore, tmp_path: Path
+) -> None:
+    other, early, late = open_shared(tmp_path), Clock("2026-03-10 23:59"), Clock("2026-03-11 00:00")
+    model = Priced(cost=1.0, most=1.0)
+    service, behind = spender(shared_store, tmp_path, model, late), spender(other, tmp_path, model, early)
+    await service.budgets.set("all", {"month": 2.0}, ADMIN)
+    assert await spend(service, "first") == "completed"
+    assert await spend(behind, "second") == "completed"
+    assert await spend(service, "third") == PAUSED
+    await other.close()
+
+
 async def test_a_release_is_over_with_the_period(store: Store, tmp_path: Path) -> None:
     clock = Clock()
     service = spender(store, tmp_path, Priced(), clock)

@@ -35,6 +35,8 @@ log = logging.getLogger("cuebook")
 
 _REMEMBERED = 60.0
 """Seconds for which the sum of the days before today is remembered."""
+_LATE = 300.0
+"""Seconds after midnight in which a process, with another clock or with much to do, may still set something aside for the day before."""
 _FRESH = 1.0
 """Seconds after which a change of a budget is noticed in other processes."""
 
@@ -206,7 +208,8 @@ class Budgets:
         whose, playbook = limit.of(owner)
         key = (tenant, first, day, whose, playbook)
         known = self._past.get(key)
-        if known is None or time.monotonic() - known[0] > _REMEMBERED:
+        is_over = self._clock() - self.calendar.end("day", before(day)) > _LATE
+        if known is None or not is_over or time.monotonic() - known[0] > _REMEMBERED:
             if len(self._past) > 1_000:
                 self._past.clear()
             found = await self._store.spent(tenant, first, before(day), whose, playbook)
