@@ -251,6 +251,9 @@ def test_an_unexpected_error_is_short_and_debug_shows_more(bare_cli: CommandLine
     [
         (["worker", "--metrics", "9464"], "must be HOST:PORT, such as 127.0.0.1:9464, not '9464'."),
         (["prune", "--older-than", "30x"], 'such as "24h" or "7d", or "never", not \'30x\'. Correct it.'),
+        (["prune", "--older-than", "30d", "--playbook", ""], "--playbook: expected a value, got an empty one."),
+        (["cancel", "--status", "paused", "--owner", "", "--yes"], "--owner: expected a value, got an empty one."),
+        (["budget", "set", "--person", "", "--day", "1"], "--person: expected a value, got an empty one."),
         (["prune", "--status", "running"], "--status: runs cannot be pruned by 'running'. Choose from: cancelled,"),
     ],
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from cuebook.config import Config, load
 from cuebook.dialects import registry
@@ -19,6 +20,14 @@ from cuebook.dialects.options import Option
 from cuebook.gate.policy.model import AGENT
 from cuebook.kernel.errors import BadInput
 from cuebook.surfaces.cli import completion
+
+
+def not_empty(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    """Refuses an empty value, such as that of a variable that a script did not set: it would select everything."""
+    if value == "" and context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
+        raise BadInput(f"{option.opts[0]}: expected a value, got an empty one.", fix="Leave the option out for all.")
+    return value
+
 
 STORE = click.Option(
     ["--store"], metavar="PATH|URL", help="The file or the Postgres database (postgresql://...) that stores the runs."

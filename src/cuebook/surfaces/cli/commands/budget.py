@@ -34,10 +34,15 @@ _WHOSE: list[click.Parameter] = [
         ["--person"],
         metavar="NAME",
         default="",
+        callback=options.not_empty,
         help="A person's runs; '*' is everyone without their own budget, each.",
     ),
     click.Option(
-        ["--playbook"], metavar="NAME", default="", help="The runs of a playbook, as `cuebook runs` names it."
+        ["--playbook"],
+        metavar="NAME",
+        default="",
+        callback=options.not_empty,
+        help="The runs of a playbook, as `cuebook runs` names it.",
     ),
 ]
 _COMMON: list[click.Parameter] = [options.AS_USER, options.STORE, options.AS_JSON]

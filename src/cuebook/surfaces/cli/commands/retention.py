@@ -78,14 +78,22 @@ def delete_command(given: Given) -> int:
     "prune",
     [
         click.Option(
-            ["--older-than"], metavar="TIME", help="Only runs that have not changed for this long, as in 30d."
+            ["--older-than"],
+            metavar="TIME",
+            callback=options.not_empty,
+            help="Only runs that have not changed for this long, as in 30d.",
         ),
         click.Option(["--status"], metavar="STATUS", multiple=True, help="Only runs in this state; repeatable."),
-        click.Option(["--playbook"], metavar="NAME", help="Only runs of this playbook."),
+        click.Option(["--playbook"], metavar="NAME", callback=options.not_empty, help="Only runs of this playbook."),
         click.Option(
-            ["--larger-than"], metavar="SIZE", help="Only runs whose records and files are larger, as in 10MB."
+            ["--larger-than"],
+            metavar="SIZE",
+            callback=options.not_empty,
+            help="Only runs whose records and files are larger, as in 10MB.",
         ),
-        click.Option(["--keep"], metavar="N", help="Keep the newest N runs of each playbook."),
+        click.Option(
+            ["--keep"], metavar="N", callback=options.not_empty, help="Keep the newest N runs of each playbook."
+        ),
         CONTENTS,
         FORCE,
         DRY_RUN,
@@ -128,6 +136,7 @@ def prune_command(given: Given) -> int:
             ["--owner"],
             metavar="NAME",
             default="",
+            callback=options.not_empty,
             help="Erase the runs that this user started, and their schedules and triggers.",
         ),
         click.Option(
