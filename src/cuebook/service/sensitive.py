@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,6 +22,8 @@ from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Claim, Redactor, Store
 from cuebook.kernel.run import RunRow
 from cuebook.service.parts import RemoveFiles, no_files
+
+T = TypeVar("T")
 
 INDEX = "sensitive"
 """The kind of the records that name the runs with sensitive inputs."""
@@ -73,9 +75,11 @@ class Sensitive:
             text = check_value(name, value)
             digest = self.digest(text)
             shown[name], hidden[digest] = marked(name, digest, text), (name, text)
-        if hidden:  # another input may have the value too, or contain it
-            shown = RunSensitive(hidden, self._redactor).own.value(shown)
-        return shown, hidden
+        return self.masked(shown, hidden), hidden  # another input may have the value too, or contain it
+
+    def masked(self, value: T, hidden: Hidden) -> T:
+        """The value with marks in place of what is hidden."""
+        return RunSensitive(hidden, self._redactor).own.value(value) if hidden else value
 
     def hidden(
         self, values: dict[str, Any], declared: Iterable[str], given: Sequence[str]

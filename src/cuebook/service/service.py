@@ -227,6 +227,7 @@ class Service(Parts):
         values, hidden = inputs.values, None
         if document.sensitive or sensitive:
             values, hidden = self.sensitive.hidden(values, document.sensitive, tuple(sensitive))
+            settings = msgspec.structs.replace(settings, answers=self.sensitive.masked(settings.answers, hidden))
         return await self._create(row, playbook.text, values, settings, policy, who, key, pins, hidden)
 
     async def _pins(self, playbook: Playbook, settings: Settings) -> Pins:

@@ -394,6 +394,14 @@ def test_a_value_that_another_input_contains_is_hidden_there_too(cli: CommandLin
     assert b"hara@" not in stored(cli)
 
 
+def test_a_value_in_an_answer_given_in_advance_is_hidden(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("mail.md", MAIL.replace('confirm, "Is this for {{email}} right?"', 'input, "Who else?"'))
+    ran = cli.call("run", "mail.md", "--email", EMAIL, "--answer", f"2=also {EMAIL}", "--no-ask")
+    assert (ran.code, shows(ran)) == (0, False), ran.err
+    assert f"also {EMAIL}" in json.dumps(server.requests[-1]["messages"])
+    assert b"hara@" not in stored(cli)
+
+
 def test_an_error_about_a_value_does_not_repeat_it(cli: CommandLine) -> None:
     cli.write("wrong.yml", COMMAND.replace("type: string", "type: string, enum: [somebody, nobody12]"))
     ran = cli.call("run", "wrong.yml", "--email", EMAIL)
