@@ -96,7 +96,7 @@ class Sensitive:
         marked = await self.marked(row.id) if values else {}
         values, hidden = self.hide(values, marked)
         await self.keep(row.tenant, row.id, hidden)
-        return values
+        return self.masked(values, await self._of_line(row)) if marked else values
 
     async def of_child(self, made: ChildStart) -> ChildStart | Failed:
         """What a child run starts with, with marks for what its playbook says is sensitive."""
@@ -143,6 +143,7 @@ class Sensitive:
             return changes
         changes, hidden = self.hide(changes, marked)
         kept = {**await self._of_line(parent), **hidden}
+        changes = self.masked(changes, kept)
         current = {**marked, **{name: one for name, one in changes.items() if name in marked}}
         gone = [name for name, one in current.items() if not all(digest in kept for _, digest in marks_in(str(one)))]
         if gone:

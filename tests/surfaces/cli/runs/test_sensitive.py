@@ -394,6 +394,22 @@ def test_a_value_that_another_input_contains_is_hidden_there_too(cli: CommandLin
     assert b"hara@" not in stored(cli)
 
 
+def test_a_value_that_another_changed_input_contains_is_hidden(cli: CommandLine, server: ModelServer) -> None:
+    cli.write("mail.md", MAIL)
+    assert cli.call("run", "mail.md", "--email", EMAIL, "--break", "1", "--no-ask").code == 3
+    run = cli.call("runs", "--json").object[0]["run"]
+    fork = cli.call("restart", run, "1", "--set", f"topic=the cake of {EMAIL}", "--json", "--no-ask")
+    assert (fork.code, shows(fork)) == (3, False), fork.err
+    assert server.prompts[-1].endswith(f"about the cake of {EMAIL}.")
+    assert cli.call("resume", run, "--set", f"topic=the tart of {EMAIL}", "--no-ask").code == 3
+    for one in (run, fork.object["run"]):
+        assert not shows(cli.call("show", one, "--json"))
+        cli.call("resume", one)
+        cli.call("answer", one, "yes")
+    assert {one["status"] for one in cli.call("runs", "--json").object} == {"completed"}
+    assert b"hara@" not in stored(cli)
+
+
 def test_a_value_in_an_answer_given_in_advance_is_hidden(cli: CommandLine, server: ModelServer) -> None:
     cli.write("mail.md", MAIL.replace('confirm, "Is this for {{email}} right?"', 'input, "Who else?"'))
     ran = cli.call("run", "mail.md", "--email", EMAIL, "--answer", f"2=also {EMAIL}", "--no-ask")
