@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from cuebook.kernel.ports import Store
 from cuebook.service.budgets.budget import MARK, RELEASE
 from cuebook.service.budgets.calendar import PERIODS
@@ -9,10 +11,10 @@ from cuebook.service.budgets.calendar import PERIODS
 _LAST = tuple(f"{period} {what}" for period in PERIODS for what in ("soft", "hard"))
 
 
-async def forget_run(store: Store, tenant: str, run: str) -> None:
-    """Drops the permissions to go on over a budget: they have the reasons that people gave."""
+async def forget_runs(store: Store, tenant: str, runs: Collection[str]) -> None:
+    """Drops their permissions to go on over a budget, which have the reasons that people gave."""
     for name, body in (await store.kept(tenant, RELEASE)).items():
-        if body["run"] == run:
+        if body["run"] in runs:
             await store.forget(tenant, RELEASE, name)
 
 

@@ -313,7 +313,7 @@ class Retention:
             if emptied:
                 for one in removals:
                     await self._engine.purge(one)
-                    await self._forget_decisions(one)
+                    await self._forget_rest([one])
             if pause:
                 await self.sweep()
                 await asyncio.sleep(pause)
@@ -345,14 +345,22 @@ class Retention:
                 if not isinstance(error, NotFound):
                     outcome.blocked.append(Blocked(part[0].run, error.message, error.fix or ""))
                 continue
-            for one in part:
-                await self._forget_decisions(one)
+            await self._forget_rest(part)
             await _let_others_write(began)
         return []
 
+    async def _forget_rest(self, removals: Sequence[Removal]) -> None:
+        """Removes what was kept about runs of a tenant, and their files beside the store."""
+        from cuebook.service.budgets.erasure import forget_runs
+
+        runs = [one.run for one in removals]
+        await asyncio.to_thread(lambda: [self._remove_private_files(run) for run in runs])
+        await forget_runs(self._store, removals[0].tenant, runs)
+        for one in removals:
+            await self._forget_decisions(one)
+
     async def _forget_decisions(self, removal: Removal) -> None:
         """Removes what was kept about a run."""
-        await asyncio.to_thread(self._remove_private_files, removal.run)
         for kind, name in ((payload(removal.run), "inputs"), (INDEX, removal.run)):
             if await self._store.is_kept(removal.tenant, kind, name):  # few runs have any, and reading locks nothing
                 await self._store.forget(removal.tenant, kind, name, overwrite=kind != INDEX)
@@ -360,9 +368,6 @@ class Retention:
             await self._store.forget(EVERYONE, SERVED, removal.run)
         for name in await self._store.kept(removal.tenant, revoked_in(removal.run)):
             await self._store.forget(removal.tenant, revoked_in(removal.run), name)
-        from cuebook.service.budgets.erasure import forget_run
-
-        await forget_run(self._store, removal.tenant, removal.run)
 
     async def _family(self, row: RunRow) -> list[RunRow]:
         """The run and the runs that it started, directly or not."""
