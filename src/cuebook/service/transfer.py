@@ -20,11 +20,11 @@ from cuebook.service.start import programs_of
 
 KEPT = (
     *("user", "secret", "override", "trust", "state", "budget", "budget_mark", "budget_release"),
-    *("notify_preferences", "slack_link", "standing", "former_user", "comparison"),
+    *("notify_preferences", "slack_link", "standing", "former_user", "groups_of_user", "comparison"),
 )
 """The kinds of decisions that apply to all runs of a store, and the values that runs keep for later ones."""
 
-_PERSONAL = ("user", "notify_preferences", "slack_link", "standing")
+_PERSONAL = ("user", "notify_preferences", "slack_link", "standing", "groups_of_user")
 """Those that end when the person is removed, and do not come back with a copy."""
 
 _TOGETHER = 500

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from cuebook.gate.identity import provider as provider_module
 from cuebook.performers.models.scripted import ScriptedModel
 from cuebook.service import admin
+from cuebook.service.access.people import FORMER
 from cuebook.surfaces.web.auth import oidc
 from tests.support.oidc_provider import ASSISTANT, CLIENT, OidcProvider, oidc_provider, unsigned
 from tests.surfaces.mcp.clients import over_http
@@ -246,6 +247,28 @@ async def test_a_token_ends_with_its_user_its_groups_and_its_time(
     web.site.identities._clock = time.time  # type: ignore[union-attr]
     await web.service.remove_user("ann")
     assert (await ask(web, token)).status_code == 401
+
+
+async def test_an_old_token_brings_back_neither_lost_groups_nor_a_removed_user(
+    web: ServedApp, provider: OidcProvider
+) -> None:
+    now = int(time.time())
+    provider.person["groups"] = ["staff", "engineers"]
+    kept = [provider.access_token(resource(web), iat=now - 60, jti=str(one)) for one in range(4)]
+    assert (await ask(web, provider.access_token(resource(web), iat=now - 90))).status_code == 200
+    provider.person["groups"] = ["staff"]
+    assert (await ask(web, provider.access_token(resource(web), iat=now - 30))).status_code == 200
+    for _ in range(2):
+        assert (await ask(web, kept.pop())).status_code == 200
+        assert [one.all_roles for one in await web.service.users()] == [("viewer",)]
+        web.site.identities._seen.clear()  # type: ignore[union-attr]  # as after a restart
+    await web.service.remove_user("ann")
+    for token in (kept.pop(), provider.access_token(resource(web), iat=None)):
+        assert (await ask(web, token)).status_code == 401
+    assert await web.service.users() == []
+    (former,) = (await web.service.kept("local", FORMER)).values()
+    await web.service.keep("local", FORMER, "ann", {**former, "at": now - 90.0})
+    assert (await ask(web, provider.access_token(resource(web), iat=now - 50))).status_code == 200, "a newer one"
 
 
 async def test_it_is_accepted_at_mcp_alone(web: ServedApp, provider: OidcProvider) -> None:

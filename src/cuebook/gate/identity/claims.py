@@ -58,6 +58,10 @@ class Identity(msgspec.Struct, frozen=True):
     """Whether the token said anything about groups. Otherwise, what is known of the person stays."""
     limit: frozenset[str] | None = None
     """The roles that the token's scopes allow; None if they do not limit it."""
+    issued: float = 0.0
+    """When the token was made, by the clock of the provider; 0 if it does not say."""
+    is_answer: bool = False
+    """Whether the provider made the token just now, in answer to this server. Any other may be old."""
 
 
 def identity_of(claims: Mapping[str, Any], settings: IdentitySettings) -> Identity:
@@ -76,6 +80,7 @@ def identity_of(claims: Mapping[str, Any], settings: IdentitySettings) -> Identi
         tuple(one for one in settings.team_groups if one in groups),
         given is not None,
         _limit(claims),
+        _issued(claims),
     )
 
 
@@ -92,6 +97,11 @@ def claim(claims: Mapping[str, Any], path: str) -> Any:
 def has_too_many_groups(claims: Mapping[str, Any], settings: IdentitySettings) -> bool:
     named = claims.get(_OVERAGE)
     return isinstance(named, Mapping) and settings.groups_claim in named
+
+
+def _issued(claims: Mapping[str, Any]) -> float:
+    at = claims.get("iat")
+    return float(at) if isinstance(at, int | float) else 0.0
 
 
 def _limit(claims: Mapping[str, Any]) -> frozenset[str] | None:

@@ -16,7 +16,7 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.notices import notice
 from cuebook.kernel.ports import Store
 from cuebook.kernel.ports.admin_acts import KeptChange
-from cuebook.service.access.people import FORMER
+from cuebook.service.access.people import FORMER, GROUPS
 from cuebook.service.notifications.erasure import forget_messages
 from cuebook.service.notifications.people import LINK, PREFERENCES
 from cuebook.service.triggers.events import EVENT_TRIGGERS
@@ -97,6 +97,12 @@ async def is_former(store: Store, tenant: str, name: str, issuer: str, subject: 
     return body is not None and msgspec.convert(body, Former).is_identity(issuer, subject)
 
 
+async def removed_at(store: Store, tenant: str, issuer: str, subject: str) -> float:
+    """When a user who was this person for the identity provider was last removed, under whatever name; 0 if never."""
+    former = [msgspec.convert(body, Former) for body in (await store.kept(tenant, FORMER)).values()]
+    return max((one.at for one in former if one.is_identity(issuer, subject)), default=0.0)
+
+
 async def arrivals(store: Store, tenant: str, name: str) -> list[KeptChange]:
     """What to remove when a user of this name is added: the note of an earlier one, and what an older version left of them."""
     body = (await store.kept(tenant, FORMER)).get(name)
@@ -105,11 +111,11 @@ async def arrivals(store: Store, tenant: str, name: str) -> list[KeptChange]:
 
 
 async def bindings(store: Store, tenant: str, name: str) -> list[KeptChange]:
-    """The removal of a person's preferences and of the Slack accounts that decide as them."""
-    preferences = (await store.kept(tenant, PREFERENCES)).get(name)
+    """The removal of a person's preferences and groups, and of the Slack accounts that decide as them."""
+    own = {kind: (await store.kept(tenant, kind)).get(name) for kind in (PREFERENCES, GROUPS)}
     links = (await store.kept(tenant, LINK)).items()
     return [
-        *([] if preferences is None else [KeptChange(tenant, PREFERENCES, name, preferences, None)]),
+        *(KeptChange(tenant, kind, name, body, None) for kind, body in own.items() if body is not None),
         *(KeptChange(tenant, LINK, account, body, None) for account, body in links if body["person"] == name),
     ]
 

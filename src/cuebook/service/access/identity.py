@@ -59,7 +59,8 @@ class Identities:
                     fix="Ask an admin to configure groups_claim with roles of the application.",
                 )
             # A sign-in without groups is one of someone who is in none.
-            identity = msgspec.structs.replace(identity_of(claims, self.settings), has_groups=True, limit=None)
+            found = identity_of(claims, self.settings)
+            identity = msgspec.structs.replace(found, has_groups=True, limit=None, is_answer=True)
             who = await self._principal(identity, origin)
         except NotAllowed as error:
             await self._sign_ins.failed(WAY, error.message, origin, subject)

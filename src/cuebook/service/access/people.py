@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cuebook.gate.identity.claims import Identity
+from cuebook.gate.identity.provider import LEEWAY
 from cuebook.gate.roles import NotAllowed, Principal, User, is_reserved
 from cuebook.kernel.errors import BadInput, Conflict
 from cuebook.kernel.ports import Store
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 FORMER = "former_user"
 """The kind of the records of users who were removed."""
+GROUPS = "groups_of_user"
+"""The kind of the records that say when the token was made whose groups a user has."""
 _ODD = re.compile(r"[^A-Za-z0-9._@-]+")
 _LONGEST = 64
 
@@ -100,15 +103,23 @@ class People:
         known = await self.find(identity.issuer, identity.subject)
         if known is None:
             return await self._add(identity, by)
-        if not identity.has_groups:
+        noted = (await self._records.kept(self._tenant, GROUPS)).get(known.name)
+        if not identity.has_groups or _is_outdated(identity, noted):
             return known
+        note = _note(identity)
         now = msgspec.structs.replace(known, group_roles=identity.roles, group_teams=identity.teams)
         if now != known:
             body = (await self._records.kept(self._tenant, "user"))[known.name]
             before = {"roles": list(known.group_roles), "teams": list(known.group_teams)}
             after = {"roles": list(now.group_roles), "teams": list(now.group_teams)}
             who = msgspec.structs.replace(by, name=known.name, tenant=self._tenant)
-            await self._change("user.groups", known.name, body, now, who, {"before": before, "after": after})
+            details, more = (
+                {"before": before, "after": after},
+                KeptChange(self._tenant, GROUPS, known.name, noted, note),
+            )
+            await self._change("user.groups", known.name, body, now, who, details, [more])
+        elif note != noted:
+            await self._records.keep(self._tenant, GROUPS, known.name, note)
         return now
 
     async def _add(self, identity: Identity, by: Principal) -> User:
@@ -123,9 +134,12 @@ class People:
                 f"There is already a user named {name}, who signs in in another way.",
                 fix=f"An admin can link the two: `cuebook users link {name} --subject {identity.subject}`",
             )
-        from cuebook.service.access.departures import arrivals, check_is_new, is_former
+        from cuebook.service.access.departures import arrivals, check_is_new, is_former, removed_at
 
         store = self._store
+        removed = await removed_at(store, self._tenant, identity.issuer, identity.subject)
+        if removed and not identity.is_answer and identity.issued <= removed + LEEWAY:
+            raise NotAllowed(f"{name} was removed here after this token was made.", fix="Get a new token.")
         why = await check_is_new(store, self._tenant, name)
         if why and not await is_former(store, self._tenant, name, identity.issuer, identity.subject):
             add, link = f"`cuebook users add {name} --role viewer --same-person`", f"--subject {identity.subject}`"
@@ -148,6 +162,7 @@ class People:
         who = msgspec.structs.replace(by, name=name, tenant=self._tenant)
         details = {"roles": list(identity.roles), "issuer": identity.issuer, "subject": identity.subject}
         await self._change("user.add", name, None, made, who, details, await arrivals(store, self._tenant, name))
+        await self._records.keep(self._tenant, GROUPS, name, _note(identity))
         return made
 
     async def _change(
@@ -162,6 +177,17 @@ class People:
     ) -> None:
         change = KeptChange(self._tenant, "user", name, before, msgspec.to_builtins(after))
         await self._records.record_act(what, name, who, details, changes=[change, *more])
+
+
+def _is_outdated(identity: Identity, noted: dict[str, Any] | None) -> bool:
+    """Whether a newer token has already said in which groups someone is: one from before must not bring back others."""
+    if identity.is_answer or noted is None or noted["subject"] != identity.subject:
+        return False
+    return identity.issued < float(noted["issued"])
+
+
+def _note(identity: Identity) -> dict[str, Any]:
+    return {"subject": identity.subject, "issued": identity.issued}
 
 
 def user_name(identity: Identity) -> str:
