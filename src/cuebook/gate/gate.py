@@ -27,7 +27,7 @@ from cuebook.gate.policy import (
 )
 from cuebook.gate.policy.decide import denies_network, restricts_reading, untrusted_naming
 from cuebook.gate.roles import Principal
-from cuebook.gate.secrets import SecretProblem, Vault
+from cuebook.gate.secrets import MANAGED, SecretProblem, Vault
 from cuebook.kernel.effects import (
     Acting,
     AskApproval,
@@ -198,10 +198,11 @@ class Gate:
             if case.redactor is not None:  # a pattern could be a part of the value
                 found = Offers(once_only="it has a sensitive input")
             return self._approval(effect, description, ruling, digest, wanted, why, case, policies, found)
-        missed = await self._vault.fetch(use.handle for use in uses) if uses else None
-        if missed is not None:
+        missed = await self._vault.fetch(one.target for one in (*actions, *secret) if one.domain == "secret")
+        if missed:
             recorded = _recorded(ruling, digest if approved else "")
-            return msgspec.structs.replace(Failed.of(missed), details={**recorded, LACKS_SECRET: True})
+            failed = Failed.of(next(iter(missed.values())))
+            return msgspec.structs.replace(failed, details={**recorded, LACKS_SECRET: True})
         return Admitted(
             permits=_Permits(description, policies, overrides, self._clock, approved or permitted),
             secrets=lambda: self._vault.resolve_uses(uses),
@@ -229,9 +230,9 @@ class Gate:
                 continue
             if need in used or decide_all((Action("secret", handle),), policies).decision != "deny":
                 found.append((need, handle))
-        await self._vault.fetch(handle for _, handle in found)
+        missed = await self._vault.fetch(handle for _, handle in found)
         for need, handle in found:
-            problem = self._vault.know(handle)
+            problem = missed.get(handle) or (None if handle.startswith(MANAGED) else self._vault.know(handle))
             if problem is not None and need.required:
                 lacking.setdefault(problem.message, problem)
         if not lacking:

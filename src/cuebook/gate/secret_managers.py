@@ -5,17 +5,20 @@ Nothing here shows, stores or logs a value, or what a program printed: either ma
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import json
 import os
 import re
+import selectors
 import shlex
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import IO
 
 import msgspec
 
@@ -25,9 +28,15 @@ PATIENCE = 20.0
 """How many seconds a program has to return a value."""
 FRESH = 60.0
 """How many seconds a value is used without asking for it again."""
+STILL_USED = 30.0
+"""For how many seconds more a value is used by what was about to use it, so that nothing else waits for a slow manager."""
+AFTER_EXIT = 1.0
+"""How many seconds the output of a program is read after it has ended, if something that it started still has it open."""
 FAILED_FRESH = 2.0
 """How many seconds a failure is repeated without asking again, so that many waiting runs do not start many programs."""
 LARGEST = 64 * 1024
+_LOOK = 0.05
+"""Seconds between two looks whether a program that prints nothing has ended."""
 
 Answer = str | BadInput
 """A value, or why there is none."""
@@ -100,7 +109,10 @@ def _exec(place: str) -> Source | None:
         argv = tuple(shlex.split(place))
     except ValueError:
         return None
-    return Source(f"exec:{place}", argv) if argv else None
+    # A path that begins in the current folder would be a file of whatever project Cuebook is started in.
+    program = os.path.expanduser(argv[0]) if argv else ""
+    is_clear = bool(program) and ("/" not in program or program.startswith("/"))
+    return Source(f"exec:{place}", (program, *argv[1:])) if is_clear else None
 
 
 _READERS: Mapping[str, Callable[[str], Source | None]] = {
@@ -116,7 +128,7 @@ _FORMS = {
     "op": "op://VAULT/ITEM/FIELD",
     "aws": "aws:NAME, or aws:NAME#KEY for one key of a JSON object",
     "gcp": "gcp:NAME, or gcp:projects/PROJECT/secrets/NAME/versions/VERSION",
-    "exec": "exec:PROGRAM ARGUMENTS, as in exec:pass show ci/token",
+    "exec": "exec:PROGRAM ARGUMENTS, as in exec:pass show ci/token; a path must be absolute or begin with ~/",
 }
 
 
@@ -152,7 +164,8 @@ class Managers:
         self._patience = patience
         self._fresh = fresh
         self._kept: dict[str, tuple[float, Answer]] = {}
-        self._locks = {name: threading.Lock() for name in sources}
+        self._asking: dict[str, Future[Answer]] = {}
+        self._lock = threading.Lock()
 
     def __contains__(self, name: str) -> bool:
         return name in self._sources
@@ -167,23 +180,43 @@ class Managers:
         """Where a secret comes from, without anything that could be a value."""
         return self._sources[name].shown
 
-    def has(self, name: str) -> bool:
-        """Whether `answer` would return without asking the manager."""
-        until, _ = self._kept.get(name, (0.0, ""))
-        return time.monotonic() < until
-
     def answer(self, name: str) -> Answer:
-        """The value, or why there is none. Blocks while the manager is asked; many threads ask only once."""
-        with self._locks[name]:
-            if not self.has(name):
-                found = self._ask(name, self._sources[name])
-                fresh = self._fresh if isinstance(found, str) else FAILED_FRESH
-                self._kept[name] = time.monotonic() + fresh, found
-            return self._kept[name][1]
+        """The value, or why there is none. Blocks while the manager is asked, unless `answered` has just returned the value."""
+        return self._answer(name, min(self._fresh, STILL_USED)).result()
 
-    def forget(self, name: str) -> None:
-        """Asks again at the next use, for example because the value was refused."""
-        self._kept.pop(name, None)
+    async def answered(self, name: str) -> Answer:
+        """The value, or why there is none. However many ask at once, the manager is asked once, in a thread of its own: those
+        that others use are not held up.
+        """
+        return await asyncio.wrap_future(self._answer(name))
+
+    def _answer(self, name: str, longer: float = 0.0) -> Future[Answer]:
+        with self._lock:
+            until, found = self._kept.get(name, (0.0, ""))
+            if time.monotonic() < until + (longer if isinstance(found, str) else 0.0):
+                done: Future[Answer] = Future()
+                done.set_result(found)
+                return done
+            asking = self._asking.get(name)
+            if asking is None:
+                asking = self._asking[name] = Future()
+                asking.set_running_or_notify_cancel()  # who gives up ends nobody else's wait
+                threading.Thread(target=self._fetch, args=(name, asking), daemon=True).start()
+            return asking
+
+    def _fetch(self, name: str, asking: Future[Answer]) -> None:
+        try:
+            found = self._ask(name, self._sources[name])
+        except BaseException as error:
+            with self._lock:
+                del self._asking[name]
+            asking.set_exception(error)
+            return
+        fresh = self._fresh if isinstance(found, str) else FAILED_FRESH
+        with self._lock:
+            self._kept[name] = time.monotonic() + fresh, found
+            del self._asking[name]
+        asking.set_result(found)
 
     def _ask(self, name: str, one: Source) -> Answer:
         program, words = one.argv[0], f"The secret '{name}' ({one.shown}) cannot be read"
@@ -203,14 +236,14 @@ class Managers:
                 f"{words}: {program} did not return it within {self._patience:g} s, so it was ended.",
                 fix="Run it in a terminal: it may ask for a sign-in, or its server may be unreachable.",
             )
+        if len(output) > LARGEST:
+            return BadSource(f"{words}: the value is larger than {LARGEST // 1024} KiB.", fix="Name a smaller secret.")
         if code != 0:
             how = f"was ended by signal {-code}" if code < 0 else f"failed with exit code {code}"
             asked = "the command of this secret" if one.kind == "exec" else f"`{shlex.join(one.argv)}`"
             return BadSource(
                 f"{words}: {program} {how}.", fix=f"Run {asked} in a terminal to see why, or sign in again."
             )
-        if len(output) > LARGEST:
-            return BadSource(f"{words}: the value is larger than {LARGEST // 1024} KiB.", fix="Name a smaller secret.")
         return _value(words, one, output)
 
 
@@ -231,41 +264,70 @@ def _value(words: str, one: Source, output: bytes) -> Answer:
     return text.removesuffix("\n").removesuffix("\r")
 
 
+_running: set[subprocess.Popen[bytes]] = set()
+
+
+@atexit.register
+def _end_running() -> None:
+    """Programs that were asked end with this process."""
+    for process in list(_running):
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a program, with everything that it started and that stayed in its group."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(1.0)
+
+
 def _output(argv: tuple[str, ...], environ: Mapping[str, str], patience: float) -> tuple[int, bytes]:
-    """The exit code and what the program printed. Ends it, with everything that it started, when it takes too long."""
+    """The exit code and what the program printed, as far as a secret can be long. Ends it when it takes too long, or prints too
+    much. What it started may keep its output open: that is not waited for.
+    """
     until = time.monotonic() + patience
     process = subprocess.Popen(
         argv,
+        bufsize=0,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=dict(environ),
         start_new_session=True,
     )
-    with process:
-        assert process.stdout is not None
-        reader = _Reader(process.stdout)
-        reader.start()
-        reader.join(patience)
-        try:
-            return process.wait(max(0.1, until - time.monotonic()) if not reader.is_alive() else 0), reader.data
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            reader.join(1.0)
-            raise
+    assert process.stdout is not None
+    _running.add(process)
+    try:
+        with process.stdout:
+            data = _read(process, process.stdout.fileno(), until)
+        if len(data) > LARGEST:
+            _end(process)
+        code = process.wait(max(0.1, until - time.monotonic()))
+    except BaseException:
+        _end(process)
+        raise
+    finally:
+        _running.discard(process)
+    return code, data
 
 
-class _Reader(threading.Thread):
-    """Reads the output of a program to its end, and keeps as much as a secret can be long."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        super().__init__(daemon=True)
-        self._stream = stream
-        self.data = b""
-
-    def run(self) -> None:
-        with suppress(OSError, ValueError):
-            self.data = self._stream.read(LARGEST + 1)
-            while self._stream.read(1 << 16):
-                pass
+def _read(process: subprocess.Popen[bytes], descriptor: int, until: float) -> bytes:
+    """What a program prints until its end, or a little more than a secret can be long. Raises `TimeoutExpired`."""
+    data, ended = b"", False
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        while len(data) <= LARGEST:
+            now = time.monotonic()
+            if now >= until:
+                if ended:
+                    break
+                raise subprocess.TimeoutExpired(process.args, 0)
+            if selector.select(min(_LOOK, until - now)):
+                piece = os.read(descriptor, LARGEST)
+                if not piece:
+                    break
+                data += piece
+            elif not ended and process.poll() is not None:
+                ended, until = True, min(until, now + AFTER_EXIT)
+    return data

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Protocol
 
-from cuebook.gate.secret_managers import Managers, is_managed
+from cuebook.gate.secret_managers import Answer, Managers, is_managed
 from cuebook.kernel.effects import SecretUse
 from cuebook.kernel.errors import BadInput
 
@@ -161,18 +161,21 @@ class Vault:
             )
         return check_handle(names[handle], self._home)
 
-    async def fetch(self, handles: Iterable[str]) -> SecretProblem | None:
+    async def fetch(self, handles: Iterable[str]) -> dict[str, SecretProblem]:
         """Asks the managers for these values, if they are not at hand, so that nothing else waits for a slow one. Returns why
-        one is unavailable, or None. Other kinds of secrets are not looked at.
+        some are unavailable. Other kinds of secrets are not looked at.
         """
-        asked = {handle for handle in handles if handle.startswith(MANAGED)}
-        found = await asyncio.gather(*(asyncio.to_thread(self.problem, handle) for handle in sorted(asked)))
-        return next(filter(None, found), None)
+        asked = sorted({handle for handle in handles if handle.startswith(MANAGED)})
+        found = await asyncio.gather(*map(self._fetched, asked))
+        return {handle: one for handle, one in zip(asked, found, strict=True) if one is not None}
 
-    def forget(self, handles: Iterable[str]) -> None:
-        """Makes the next use of these secrets ask their managers again."""
-        for handle in handles:
-            self._managers.forget(handle.removeprefix(MANAGED))
+    async def revealed(self, handle: str) -> str:
+        """Like `resolve`, but nothing else waits for a slow manager or keyring."""
+        direct = self.canonical(handle)
+        problem = (await self.fetch([direct])).get(direct)
+        if problem is not None:
+            raise problem
+        return self.resolve(direct) if direct.startswith(MANAGED) else await asyncio.to_thread(self.resolve, direct)
 
     def resolve(self, handle: str) -> str:
         """Returns the value. Call this just before using it."""
@@ -293,7 +296,18 @@ class Vault:
             "file": _in_file,
             "secret": self._from_manager,
         }
-        found = find[kind](place)
+        return self._accepted(direct, find[kind](place))
+
+    async def _fetched(self, handle: str) -> SecretProblem | None:
+        """Why the value of a manager is unavailable, or None."""
+        try:
+            name = self.canonical(handle).removeprefix(MANAGED)
+        except SecretProblem as problem:
+            return problem
+        found = self._accepted(MANAGED + name, self._of_manager(name, await self._managers.answered(name)))
+        return found if isinstance(found, SecretProblem) else None
+
+    def _accepted(self, direct: str, found: str | SecretProblem) -> str | SecretProblem:
         if isinstance(found, SecretProblem):
             return found
         if len(found.strip()) < SHORTEST:
@@ -324,7 +338,9 @@ class Vault:
         )
 
     def _from_manager(self, name: str) -> str | SecretProblem:
-        found = self._managers.answer(name)
+        return self._of_manager(name, self._managers.answer(name))
+
+    def _of_manager(self, name: str, found: Answer) -> str | SecretProblem:
         if isinstance(found, BadInput):
             return SecretUnreadable(found.message, fix=found.fix)
         return _without_newline(found) or SecretMissing(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from cuebook.service.node_connections import NodeConnections
     from cuebook.service.nodes import Nodes
     from cuebook.service.notifications.channels import Channel
+    from cuebook.service.notifications.channels.channel import Reveal
     from cuebook.service.notifications.notifier import Notifier
     from cuebook.service.retention import Retention
     from cuebook.service.runs.bulk import BulkActs
@@ -120,7 +121,7 @@ class Parts(Queries):
         return Triggers(self._store, self._service, start, read, check or no_check)
 
     def notifier(
-        self, settings: Notifications, channels: Mapping[str, Channel], reveal: Callable[[str], str], public_url: str
+        self, settings: Notifications, channels: Mapping[str, Channel], reveal: Reveal, public_url: str
     ) -> Notifier:
         """Plans and delivers messages about the runs of this store."""
         from cuebook.service.notifications.notifier import Notifier

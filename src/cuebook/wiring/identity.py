@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -61,7 +61,7 @@ def identity_settings(config: Config) -> IdentitySettings | None:
     )
 
 
-async def provider_problem(config: Config, reveal: Callable[[str], str]) -> str:
+async def provider_problem(config: Config, reveal: Callable[[str], Awaitable[str]]) -> str:
     """Why nobody could sign in with the configured provider; empty if it answers as it should."""
     try:
         settings = identity_settings(config)
@@ -70,7 +70,7 @@ async def provider_problem(config: Config, reveal: Callable[[str], str]) -> str:
         from cuebook.gate.identity import Provider
 
         if settings.secret:
-            reveal(settings.secret)
+            await reveal(settings.secret)
         provider = Provider(settings, reveal)
         try:
             await provider.keys()
@@ -82,7 +82,7 @@ async def provider_problem(config: Config, reveal: Callable[[str], str]) -> str:
 
 
 @asynccontextmanager
-async def sign_in_checked(config: Config, reveal: Callable[[str], str]) -> AsyncIterator[None]:
+async def sign_in_checked(config: Config, reveal: Callable[[str], Awaitable[str]]) -> AsyncIterator[None]:
     """Meanwhile, finds out whether anyone can sign in with the configured provider, and logs why not. Nothing waits for it,
     because the provider may be slow."""
 
@@ -100,7 +100,7 @@ async def sign_in_checked(config: Config, reveal: Callable[[str], str]) -> Async
 
 
 def identities_of(
-    config: Config, service: Service, reveal: Callable[[str], str], sign_ins: SignIns
+    config: Config, service: Service, reveal: Callable[[str], Awaitable[str]], sign_ins: SignIns
 ) -> Identities | None:
     """The people of the configured provider; None if there is none."""
     settings = identity_settings(config)

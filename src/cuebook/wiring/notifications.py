@@ -17,12 +17,12 @@ def notifier_of(wiring: Wiring, service: Service) -> Notifier:
     """The notifications of a service. Without a table [notifications], there are no channels."""
     settings = wiring.config.notifications or Notifications()
     channels = {name: _channel(wiring, one) for name, one in settings.channels.items()}
-    reveal, url = wiring.factory.vault.resolve, wiring.config.get("serve.public_url") or ""
+    reveal, url = wiring.factory.vault.revealed, wiring.config.get("serve.public_url") or ""
     return service.notifier(settings, channels, reveal, url)
 
 
 def _channel(wiring: Wiring, settings: ChannelSettings) -> Channel:
-    reveal = wiring.factory.vault.resolve
+    reveal = wiring.factory.vault.revealed
     match settings.kind:
         case "webhook":
             from cuebook.service.notifications.channels.webhook import Webhook

@@ -256,7 +256,7 @@ class PerformerFactory:
             self.sandbox,
             self.worktrees.folder(worktree) if worktree else Path(self.workspace.path),
             Homes(data_folder(self.environ) / private_files.AGENTS),
-            reveal=self.vault.resolve,
+            reveal=self.vault.revealed,
             learn=lambda secret: self.redactor.add("agent", secret),
             hidden=self.workspace.hidden_paths(),
             fixed=self.workspace.fixed_paths(),

@@ -111,10 +111,7 @@ def secret_of(wiring: Wiring, service: Service) -> Secret:
         handle = vault.canonical(str(named[name]["handle"]) if name in named else name)
         if not read:
             return ""
-        problem = await vault.fetch([handle])
-        if problem is not None:
-            raise problem
-        return await asyncio.to_thread(vault.resolve, handle)
+        return await vault.revealed(handle)
 
     return secret
 

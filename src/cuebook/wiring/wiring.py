@@ -259,13 +259,13 @@ class Wiring:
             return None
         from cuebook.wiring.identity import identities_of
 
-        return identities_of(self.config, service, self.factory.vault.resolve, sign_ins)
+        return identities_of(self.config, service, self.factory.vault.revealed, sign_ins)
 
     async def provider_problem(self) -> str:
         """Why nobody could sign in with the configured identity provider; empty if it answers as it should."""
         from cuebook.wiring.identity import provider_problem
 
-        return await provider_problem(self.config, self.factory.vault.resolve)
+        return await provider_problem(self.config, self.factory.vault.revealed)
 
     @cached_property
     def dispatcher(self) -> TemporalDispatcher | None:

@@ -31,7 +31,7 @@ def moment(text: str, zone: str = "UTC", fold: int = 0) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), fold=fold).timestamp()
 
 
-def reveal(handle: str) -> str:
+async def reveal(handle: str) -> str:
     return SECRETS[handle]
 
 

@@ -12,14 +12,14 @@ import pytest
 
 from cuebook.config.notifications import ChannelSettings
 from cuebook.service.notifications.channels import Recipient, Undelivered
-from cuebook.service.notifications.channels.channel import revealed
+from cuebook.service.notifications.channels.channel import Reveal, revealed
 from cuebook.service.notifications.channels.command import Command
 from cuebook.service.notifications.channels.email import Email
 from cuebook.service.notifications.channels.slack import Slack
 from cuebook.service.notifications.channels.webhook import key_of
 from cuebook.service.notifications.message import Message
 from cuebook.system.process import state_of
-from tests.service.notifications.notified import SECRETS, reveal, slack, webhook
+from tests.service.notifications.notified import SECRETS, slack, webhook
 from tests.support.http_servers import Authority
 from tests.support.mail_server import mail_server
 from tests.support.programs import eventually
@@ -44,10 +44,17 @@ ASKS = Message(
 )
 
 
+def _revealing(value: str) -> Reveal:
+    async def reveal(handle: str) -> str:
+        return value
+
+    return reveal
+
+
 def mail(port: int, folder: Path, **more: Any) -> Email:
     given = {"security": "starttls", "sender": "Cuebook <cuebook@example.com>", "to": ("ops@example.com",), **more}
     settings = ChannelSettings("mail", "test", "email", host="127.0.0.1", port=port, ca=str(folder / "ca.pem"), **given)
-    return Email(settings, lambda handle: PASSWORD)
+    return Email(settings, _revealing(PASSWORD))
 
 
 @pytest.mark.parametrize("security", ["starttls", "tls"])
@@ -198,7 +205,7 @@ async def test_buttons_are_left_out_if_the_message_does_not_show_everything(chan
 async def test_an_incoming_webhook_of_slack_has_a_link_and_no_buttons_and_its_url_stays_secret() -> None:
     with web_service(lambda received: (404, "no_service")) as hook:
         url = f"http://{hook.place}/services/T0/B0/the-secret-part"
-        channel = Slack(ChannelSettings("team", "test", "slack", secret_url="env:URL"), lambda handle: url)
+        channel = Slack(ChannelSettings("team", "test", "slack", secret_url="env:URL"), _revealing(url))
         with pytest.raises(Undelivered) as refused:
             await channel.send(ASKS, NOW, None)
     said = hook.requests[0].json
@@ -245,10 +252,9 @@ async def test_a_secret_that_cannot_be_resolved_is_named_by_its_handle() -> None
 
     vault = Vault(environ={}, keyring=lambda name: None)
     with pytest.raises(Undelivered, match="env:SMTP_PASSWORD has no value"):
-        await revealed(vault.resolve, "env:SMTP_PASSWORD")
+        await revealed(vault.revealed, "env:SMTP_PASSWORD")
 
 
 def test_a_message_for_programs_leaves_out_what_is_empty() -> None:
-    assert reveal("env:HOOK")
     plain = Message(id="m", event="test", at=0.0, title="t").plain()
     assert plain == {"id": "m", "type": "test", "at": "1970-01-01T00:00:00.000Z", "title": "t"}

@@ -97,3 +97,18 @@ def test_a_project_file_may_not_name_secrets(bare_cli: CommandLine) -> None:
     refused = bare_cli.call("secrets", "list")
     assert refused.code == 2
     assert "A project file may not name secrets" in refused.err
+
+
+def test_a_run_waits_for_the_secret_of_a_configured_tool(bare_cli: CommandLine, manager: Path) -> None:
+    kept = bare_cli.config.read_text()
+    bare_cli.config.write_text(
+        f'model = "lab/small"\n{kept}\n[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\n[search]\nprovider = "brave"\nkey = "secret:deploy"\n'
+    )
+    (bare_cli.config.parent / "policy.toml").write_text(
+        '[tools]\nallow = ["*"]\n\n[egress]\nallow = ["*"]\n\n[secrets]\nallow = ["*"]\n'
+    )
+    book = bare_cli.write("find.md", '# Find\n\n## STEP 1: Find\n\n@tool(builtin, WebSearch, {"query": "tea"})\n')
+    _answers(manager, "exit 1")
+    begun = bare_cli.call("run", book, "--no-ask", "--json")
+    assert (begun.code, begun.object["status"]) == (3, "paused")
+    assert "failed with exit code 1" in bare_cli.call("show", begun.object["run"]).out

@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus, urlencode, urlsplit
@@ -83,7 +83,7 @@ class Provider:
     def __init__(
         self,
         settings: IdentitySettings,
-        reveal: Callable[[str], str],
+        reveal: Callable[[str], Awaitable[str]],
         *,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -146,7 +146,7 @@ class Provider:
 
     async def _authenticate(self, form: dict[str, str], metadata: Mapping[str, Any]) -> tuple[str, str] | None:
         """Adds the client's name and secret to a form, or returns them for the header."""
-        secret = await asyncio.to_thread(self._reveal, self.settings.secret) if self.settings.secret else ""
+        secret = await self._reveal(self.settings.secret) if self.settings.secret else ""
         methods = metadata.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
         if secret and "client_secret_basic" in methods:
             return quote_plus(self.settings.client_id), quote_plus(secret)

@@ -45,6 +45,10 @@ _FIXES = {
 }
 
 
+async def _no_secrets(handle: str) -> str:
+    return no_secrets(handle)
+
+
 class AgentPerformer:
     """Implements `kernel.ports.Performer`, `Describer` and `ActingModels` for the models `acp/NAME`."""
 
@@ -55,7 +59,7 @@ class AgentPerformer:
         workspace: Path,
         homes: Homes,
         *,
-        reveal: Callable[[str], str] = no_secrets,
+        reveal: Callable[[str], Awaitable[str]] = _no_secrets,
         learn: Callable[[str], None] = lambda secret: None,
         hidden: Iterable[Path] = (),
         fixed: Iterable[Path] = (),
@@ -172,7 +176,7 @@ class AgentPerformer:
         self, agent: Agent, program: str, effect: AskModel, call: Call, home: Home, grants: Grants
     ) -> Session:
         """Starts the process and agrees on the protocol. Raises `Broken` or `CuebookError`."""
-        secrets = self._secrets(agent, home)
+        secrets = await self._secrets(agent, home)
         limits = Limits(
             seconds=agent.seconds,
             cpu_seconds=int(agent.seconds) * 16,
@@ -214,17 +218,17 @@ class AgentPerformer:
             await (pipes.close() if session is None else session.close())
             raise
 
-    def _secrets(self, agent: Agent, home: Home) -> dict[str, str]:
+    async def _secrets(self, agent: Agent, home: Home) -> dict[str, str]:
         """The values of the agent's variables. Its files are written to its home folder."""
         values: dict[str, str] = {}
         for name, handle in agent.secret_env.items():
             try:
-                values[name] = self._reveal(handle)
+                values[name] = await self._reveal(handle)
             except CuebookError:
                 if name not in agent.optional:
                     raise
         for name, handle in agent.secret_files.items():
-            content = self._reveal(handle)
+            content = await self._reveal(handle)
             for part in _parts(content):
                 self._learn(part)
             home.write(name, content)

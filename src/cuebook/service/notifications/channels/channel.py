@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -15,8 +15,8 @@ from cuebook.formats.addresses import Url, parse_url
 from cuebook.kernel.errors import BadInput
 from cuebook.service.notifications.message import Message
 
-Reveal = Callable[[str], str]
-"""Returns the value of a secret's handle. It may block."""
+Reveal = Callable[[str], Awaitable[str]]
+"""Returns the value of a secret's handle. The manager that has it may be slow."""
 PATIENCE = 20.0
 """Seconds for one attempt."""
 _ANSWER = 16_384
@@ -55,9 +55,9 @@ class Channel(Protocol):
 
 
 async def revealed(reveal: Reveal, handle: str) -> str:
-    """The value of a secret; the manager that has it may be slow."""
+    """The value of a secret."""
     try:
-        return await asyncio.to_thread(reveal, handle)
+        return await reveal(handle)
     except BadInput as problem:
         raise Undelivered(str(problem)) from None
 

@@ -122,7 +122,7 @@ def _serve(given: Given) -> int:
                 wiring.insight(service, serves=True) as metrics,
                 session.metrics_served(wiring, metrics),
                 wiring.background(service),
-                sign_in_checked(wiring.config, wiring.factory.vault.resolve),
+                sign_in_checked(wiring.config, wiring.factory.vault.revealed),
             ):
                 site = make_site(wiring, service, folders=folders, serve_token=token, metrics=metrics)
                 return await server.serve(
