@@ -26,12 +26,33 @@ def key_of(config: Config, environ: Mapping[str, str] = os.environ) -> SigningKe
     handle = config.get("evidence.key")
     if not handle:
         return None
-    keyring = in_keyring(Keys(environ))
-    vault = Vault(environ=environ, keyring=keyring, managers=managers_of(config, environ))
+    vault = vault_of(config, environ)
+    _check(vault, handle)
+    return _read(vault.resolve(handle), handle)
+
+
+async def revealed_key(config: Config, vault: Vault) -> SigningKey | None:
+    """Like `key_of`, for a server: other requests do not wait for the manager that has the key."""
+    handle = config.get("evidence.key")
+    if not handle:
+        return None
+    _check(vault, handle)
+    return _read(await vault.revealed(handle), handle)
+
+
+def vault_of(config: Config, environ: Mapping[str, str] = os.environ) -> Vault:
+    """A vault for this key, whose value is nowhere in a run."""
+    return Vault(environ=environ, keyring=in_keyring(Keys(environ)), managers=managers_of(config, environ))
+
+
+def _check(vault: Vault, handle: str) -> None:
     if vault.concern(handle):
         path = vault.canonical(handle).partition(":")[2]
         raise BadInput(
             f"evidence.key: other users of this machine can access {path}, so it is not used.",
             fix=f"Run `chmod 600 {shlex.quote(path)}`; if someone may have read it, make a new key.",
         )
-    return SigningKey.read(vault.resolve(handle), f"evidence.key: the value of {handle}")
+
+
+def _read(value: str, handle: str) -> SigningKey:
+    return SigningKey.read(value, f"evidence.key: the value of {handle}")

@@ -34,6 +34,7 @@ from cuebook.wiring.stores import has_store, open_store, signing_key
 
 if TYPE_CHECKING:
     from cuebook.dialects.playbook import Playbook
+    from cuebook.gate.secrets import Vault
     from cuebook.performers.models.model_lists import Offers
     from cuebook.performers.tools.toolbox import Tool
     from cuebook.service.access.identity import Identities
@@ -353,6 +354,13 @@ class Wiring:
         from cuebook.wiring.insight import traced
 
         return traced(self, service)
+
+    @cached_property
+    def evidence_vault(self) -> Vault:
+        """Where the key that signs exports is found."""
+        from cuebook.wiring.evidence import vault_of
+
+        return vault_of(self.config)
 
     @cached_property
     def metrics_token(self) -> str:

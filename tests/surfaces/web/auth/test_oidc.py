@@ -8,15 +8,18 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import msgspec
 import pytest
 from joserfc.jwk import OctKey, RSAKey
+from starlette.requests import Request
 
 from cuebook.gate.identity import provider as provider_module
 from cuebook.performers.models.scripted import ScriptedModel
+from cuebook.surfaces.web.auth import oidc
 from cuebook.surfaces.web.auth.oidc import CALLBACK
 from tests.support.http_servers import Server, hang
 from tests.support.oidc_provider import CLIENT, SECRET, OidcProvider, oidc_provider, unsigned
@@ -235,6 +238,86 @@ async def test_a_group_that_was_removed_ends_what_it_allowed(
     assert (await visitor.sign_in("/sign-in/oidc?silent=1&next=/")).status_code == 403
     assert await visitor.sees() == 401
     assert (await visitor.client.get("/api/runs")).status_code == 401
+
+
+async def test_a_program_with_the_cookie_of_a_page_does_not_evade_the_check(
+    web: ServedApp, serve: Serve, provider: OidcProvider
+) -> None:
+    visitor = await serve(**{"oidc.recheck": 60.0})
+    provider.person["groups"] = ["staff", "bosses"]
+    await visitor.sign_in()
+    script = {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Site": "same-origin"}
+    web.site.sessions._clock = lambda: time.time() + 100
+    assert (await visitor.client.get("/api/users")).status_code == 200, "a page may stay open for a while"
+    web.site.sessions._clock = lambda: time.time() + 121
+    for path in ("/api/users", "/runs"):
+        refused = await visitor.client.get(path, headers={**script, "Accept": "application/json"})
+        assert (refused.status_code, refused.json()["code"]) == (401, "not_checked"), path
+    page = await visitor.client.get("/runs", headers={**HTML, **script})
+    assert page.status_code == 401
+    provider.down = True
+    assert (await visitor.client.get("/api/users")).status_code == 200
+    provider.down = False
+    web.site.identities.provider._down_until = 0.0  # type: ignore[union-attr]
+    provider.person["groups"] = ["staff"]
+    await visitor.sign_in((await visitor.client.get("/runs", headers=HTML)).headers["location"])
+    assert (await visitor.client.get("/api/runs")).status_code == 200
+    assert (await visitor.client.get("/api/users")).status_code == 403
+
+
+async def test_signing_out_ends_the_cookies_from_before_a_check_too(
+    web: ServedApp, serve: Serve, provider: OidcProvider
+) -> None:
+    visitor = await serve(**{"oidc.recheck": 60.0})
+    await visitor.sign_in()
+    name = web.site.sessions.cookie
+    copies = [visitor.client.cookies[name]]
+    web.site.sessions._clock = lambda: time.time() + 61
+    await visitor.sign_in((await visitor.client.get("/runs", headers=HTML)).headers["location"])
+    copies.append(visitor.client.cookies[name])
+    assert copies[0] != copies[1]
+    await visitor.client.post("/sign-out", headers={"Content-Type": "application/x-www-form-urlencoded"})
+    for copy in copies:
+        visitor.client.cookies.set(name, copy)
+        assert await visitor.sees() == 401
+    visitor.client.cookies.clear()
+    assert (await visitor.sign_in()).status_code == 200, "a new session is another one"
+    assert await visitor.sees() == 200
+
+
+async def test_a_check_that_finds_someone_else_ends_the_session_of_the_first(
+    web: ServedApp, serve: Serve, provider: OidcProvider
+) -> None:
+    visitor = await serve(**{"oidc.recheck": 60.0})
+    await visitor.sign_in()
+    first = visitor.client.cookies[web.site.sessions.cookie]
+    provider.person = {"sub": "subject-2", "preferred_username": "bob", "groups": ["staff"]}
+    web.site.sessions._clock = lambda: time.time() + 61
+    page = await visitor.sign_in((await visitor.client.get("/runs", headers=HTML)).headers["location"])
+    assert 'content="0;url=/"' in page.text
+    assert ">bob<" in (await visitor.client.get("/runs", headers=HTML)).text
+    visitor.client.cookies.clear()
+    visitor.client.cookies.set(web.site.sessions.cookie, first)
+    assert await visitor.sees() == 401
+
+
+@pytest.mark.parametrize(
+    ("scheme", "host", "public", "expected"),
+    [
+        ("https", "cue.example.com", "", True),
+        ("http", "Cue.example.com", "https://cue.example.com", True),
+        ("http", "127.0.0.1:8765", "https://cue.example.com", False),
+        ("http", "cue.example.com", "http://cue.example.com", False),
+        ("http", "127.0.0.1:8765", None, False),
+    ],
+)
+def test_cookies_require_tls_at_a_public_address_that_does(scheme: str, host: str, public: str, expected: bool) -> None:
+    """Also behind a proxy on another machine, whose X-Forwarded-Proto is not believed."""
+    site = Mock()
+    site.wiring.config.get = {"serve.public_url": public}.get
+    headers = [(b"host", host.encode())]
+    scope = {"type": "http", "scheme": scheme, "path": "/", "query_string": b"", "headers": headers}
+    assert oidc.is_over_tls(Request(scope), site) is expected
 
 
 async def test_a_session_ends_with_that_at_the_provider_but_not_while_it_is_down(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import AsyncIterator
 from typing import IO
@@ -18,7 +17,7 @@ from cuebook.service.audit.signature import SignedFile, Signer
 from cuebook.surfaces.web.api.objects import answer
 from cuebook.surfaces.web.problems import Problem
 from cuebook.surfaces.web.site import Site
-from cuebook.wiring.evidence import key_of, signer_of
+from cuebook.wiring.evidence import revealed_key
 
 _IN_MEMORY = 1 << 20
 _BLOCK = 1 << 16
@@ -26,7 +25,7 @@ _BLOCK = 1 << 16
 
 async def key(request: Request, site: Site, who: Principal) -> Response:
     """The public key of the key that signs exports."""
-    found = await asyncio.to_thread(key_of, site.wiring.config)
+    found = await revealed_key(site.wiring.config, site.wiring.evidence_vault)
     if found is None:
         raise NotFound(
             "No key signs exports here.", fix="An admin sets `key` in [evidence] of the server's cuebook.toml."
@@ -58,7 +57,8 @@ async def everything(request: Request, site: Site, who: Principal) -> Response:
 
 
 async def _signer(site: Site) -> Signer | None:
-    return await asyncio.to_thread(signer_of, site.wiring.config)  # a secret manager may take its time
+    key = await revealed_key(site.wiring.config, site.wiring.evidence_vault)
+    return None if key is None else Signer(key)
 
 
 def _file() -> IO[bytes]:

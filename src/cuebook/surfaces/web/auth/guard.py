@@ -215,6 +215,9 @@ class EndpointGuard:
         request.state.who = who  # also for the error page
         if await self._is_to_recheck(request):
             return oidc.recheck(request, path_of(request))
+        if await self._is_overdue(request):
+            words = "Your session has to be checked again."
+            raise Problem(401, "not_checked", words, fix="Reload the page.", WWW_Authenticate="Bearer")
         try:
             _check_role(self._endpoint.needs, who)
         except NotAllowed:
@@ -234,6 +237,13 @@ class EndpointGuard:
             return False
         identities = self._site.identities
         return bool(path_of(request)) and identities is not None and await identities.provider.is_up()
+
+    async def _is_overdue(self, request: Request) -> bool:
+        """Whether a page that stays open, or a program with its cookie, has evaded that check for too long."""
+        identities = self._site.identities
+        if identities is None or self._endpoint.needs in ("anyone", "trigger"):
+            return False
+        return self._site.sessions.is_overdue(request) and await identities.provider.is_up()
 
     async def _still(self, request: Request, who: Principal) -> bool:
         """Whether the user is still signed in and allowed."""

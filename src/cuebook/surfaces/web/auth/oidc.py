@@ -58,7 +58,7 @@ async def begin(request: Request, site: Site, who: Principal) -> Response:
     except ProviderDown as error:
         return _failed(request, site, error, onward)
     response = RedirectResponse(place, 303)
-    session = site.sessions.of_provider(request) if silent else None
+    session = site.sessions.of_provider(request) if silent and who.roles else None
     attempt = Attempt(login, onward, silent, int(site.service.clock()) + _BACK_WITHIN, session)
     response.set_cookie(
         _cookie(site, login.state),
@@ -67,7 +67,7 @@ async def begin(request: Request, site: Site, who: Principal) -> Response:
         path=CALLBACK,
         httponly=True,
         samesite="lax",  # it has to come along when the provider leads back here
-        secure=request.url.scheme == "https",
+        secure=is_over_tls(request, site),
     )
     return response
 
@@ -94,18 +94,19 @@ async def callback(request: Request, site: Site, who: Principal) -> Response:
         )
         if known is not None and known.user != person.name:
             onward = HOME  # it was the page of someone else
-        ticket = await site.sessions.ticket_of(person)
+            await site.sessions.end(known)
+        ticket = await site.sessions.ticket_of(person, known)
         signed_in(request, person.name, WAY)
     except (NotAllowed, ProviderDown) as error:
         sign_in_refused(request, WAY)
         response = _failed(request, site, error, onward)
         if isinstance(error, NotAllowed) and attempt is not None and attempt.session is not None:
-            await site.sessions.end(attempt.session, response)  # they have lost their roles
+            await _end(site, attempt.session, response)  # they have lost their roles
     else:
         # The provider is another site: from it, a redirect would not send the new cookie; a page of our own does.
         response = page(request, "signed-in.html", next=onward)
         if ticket is not None:
-            site.sessions.open(response, ticket, secure=request.url.scheme == "https")
+            site.sessions.open(response, ticket, secure=is_over_tls(request, site))
     response.delete_cookie(cookie, path=CALLBACK, httponly=True, samesite="lax")
     return response
 
@@ -137,9 +138,14 @@ async def _refused(request: Request, site: Site, attempt: Attempt, error: str) -
         await site.sign_ins.failed(WAY, words.message, origin_of(request))
     response = _failed(request, site, words, attempt.next)
     if attempt.session is not None:
-        await site.sessions.end(attempt.session, response)
+        await _end(site, attempt.session, response)
     response.delete_cookie(_cookie(site, attempt.login.state), path=CALLBACK, httponly=True, samesite="lax")
     return response
+
+
+async def _end(site: Site, session: Ticket, response: Response) -> None:
+    response.delete_cookie(site.sessions.cookie, httponly=True, samesite="strict")
+    await site.sessions.end(session)
 
 
 def _failed(request: Request, site: Site, error: CuebookError, onward: str) -> Response:
@@ -242,6 +248,13 @@ def address(request: HTTPConnection, site: Site) -> str:
     """The address of this server as others see it."""
     configured = site.wiring.config.get("serve.public_url")
     return str(configured) if configured else f"{request.url.scheme}://{request.headers.get('host', '')}"
+
+
+def is_over_tls(request: HTTPConnection, site: Site) -> bool:
+    """Whether the browser reached this server over TLS, so that its cookies may require that."""
+    public = urlsplit(str(site.wiring.config.get("serve.public_url") or ""))
+    at_public = public.scheme == "https" and request.headers.get("host", "").lower() == public.netloc.lower()
+    return request.url.scheme == "https" or at_public
 
 
 def origin_of(request: HTTPConnection, surface: str = "web") -> Origin:

@@ -95,19 +95,22 @@ class Sessions:
             return self._ticket(_LOCAL, who.tenant, _proof(_digest(given)))
         return self._ticket(who.name, who.tenant, _proof(_digest(given)))
 
-    async def ticket_of(self, who: Principal) -> Ticket | None:
-        """The ticket for someone whom the identity provider has signed in."""
+    async def ticket_of(self, who: Principal, session: Ticket | None = None) -> Ticket | None:
+        """The ticket for someone whom the identity provider has signed in. If that continues a session of theirs, it stays the
+        same one: when it ends, so do the cookies that it had before.
+        """
         body = (await self._service.kept(who.tenant, "user")).get(who.name)
         if body is None or self._identities is None:
             return None
         settings, now = self._identities.settings, self._clock()
         proof = _identity_proof(msgspec.convert(body, User))
+        same = session is not None and (session.user, session.tenant) == (who.name, who.tenant)
         return Ticket(
             who.name,
             who.tenant,
             proof,
             int(now + settings.session),
-            secrets.token_urlsafe(12),
+            session.id if session is not None and same else secrets.token_urlsafe(12),
             WAY,
             int(now + min(settings.recheck, settings.session)),
         )
@@ -126,21 +129,28 @@ class Sessions:
         ticket = self.of_provider(connection)
         return ticket is not None and not bearer_of(connection) and ticket.recheck <= self._clock()
 
+    def is_overdue(self, connection: HTTPConnection) -> bool:
+        """Whether the provider should have been asked long ago about the session of a request: twice as long as configured."""
+        ticket, identities = self.of_provider(connection), self._identities
+        if ticket is None or identities is None or bearer_of(connection):
+            return False
+        return ticket.recheck + identities.settings.recheck <= self._clock()
+
     async def close(self, connection: HTTPConnection, response: Response) -> None:
         """End the session of a request: its cookie and all copies of it become invalid."""
-        ticket = self._read(connection.cookies.get(self.cookie, ""))
-        await self.end(ticket, response)
-
-    async def end(self, ticket: Ticket | None, response: Response) -> None:
-        """End a session whose ticket is known."""
         response.delete_cookie(self.cookie, httponly=True, samesite="strict")
+        await self.end(self._read(connection.cookies.get(self.cookie, "")))
+
+    async def end(self, ticket: Ticket | None) -> None:
+        """End a session whose ticket is known: all of its cookies become invalid."""
         if ticket is None:
             return
         service, now = self._service, self._clock()
         for name, kept in (await service.kept(_EVERYONE, ENDED)).items():
             if kept["until"] < now:
                 await service.forget(_EVERYONE, ENDED, name)
-        await service.keep(_EVERYONE, ENDED, _named(ticket), {"until": ticket.until})
+        longest = 0.0 if self._identities is None else now + self._identities.settings.session
+        await service.keep(_EVERYONE, ENDED, _named(ticket), {"until": max(ticket.until, int(longest) + 1)})
 
     # --- authentication ---
 
