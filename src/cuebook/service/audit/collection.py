@@ -76,6 +76,12 @@ async def write_collection(
         for one in page:
             lines.add({"act": one})
             written.acts, written.head = written.acts + 1, one.chain
+    # Also what the acts in the file cannot show: that one is missing before the first or after the last of them.
+    broken = (await service.admin_audit.verify(who)).broken
+    if broken is not None:
+        problem = f"administrative act {broken.seq}: {broken.problem}"
+        written.broken.append(problem)
+        lines.add({"problem": problem})
     lines.add({"end": {"runs": written.runs, "acts": written.acts, "sha256": lines.digest}})
     written.key = file.sign(who, service.clock())
     return written
@@ -128,8 +134,9 @@ def read_collection(file: IO[bytes], name: str, see: Callable[[Audited], None]) 
         elif line.act is not None:
             check.see([line.act])
             read.acts, read.head = read.acts + 1, line.act.chain
-        elif line.broken:
-            read.broken.append(f"run {line.broken} was already broken when the file was written: {line.problem}")
+        elif line.problem:
+            what = f"run {line.broken}" if line.broken else "the audit of administrative acts"
+            read.broken.append(f"{what} was already broken when the file was written: {line.problem}")
     if check.broken is not None:
         read.broken.append(f"administrative act {check.broken.seq}: {check.broken.problem}")
     if end is None:

@@ -57,6 +57,24 @@ def test_a_deleted_act_is_noticed(cli: CommandLine) -> None:
     assert (ran.code, "the audit is broken at act 2: act 2 is missing" in ran.err) == (1, True)
 
 
+def test_an_export_says_that_acts_are_missing_at_the_end(cli: CommandLine) -> None:
+    cli.call("evidence", "keygen", "key")
+    cli.config.write_text(f'{cli.config.read_text()}\n[evidence]\nkey = "file:{cli.work}/key"\n')
+    for name in ("ann", "bob"):
+        cli.call("users", "add", name, "--role", "viewer")
+    with sqlite3.connect(store_of(cli)) as connection:
+        connection.execute("DROP TRIGGER admin_acts_stay")
+        connection.execute("DELETE FROM admin_acts WHERE seq = 2")
+    for number, flags in enumerate(([], ["--admin"], ["--since", "2999-01-01"])):
+        written = cli.call("audit", "--export", f"{number}.jsonl", *flags)
+        assert (written.code, "2 acts were recorded, but 1 are there" in written.err) == (1, True)
+        for read in (
+            cli.call("audit", "--file", f"{number}.jsonl"),
+            cli.call("evidence", "verify", f"{number}.jsonl", "--key", "key.pub"),
+        ):
+            assert (read.code, "acts was already broken when the file was written" in read.err) == (1, True), read.err
+
+
 def test_only_an_admin_reads_it(cli: CommandLine) -> None:
     cli.call("users", "add", "ann", "--role", "viewer")
     ran = cli.call("audit", "--admin", "--as", "ann")
