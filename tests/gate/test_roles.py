@@ -183,7 +183,9 @@ async def test_a_user_that_makes_no_sense_is_refused(service: Service, name: str
     assert await service.users() == []
 
 
-@pytest.mark.parametrize("name", ["local", "Local", "assistant", "nobody", "trigger", "trigger.note", "Trigger.x"])
+@pytest.mark.parametrize(
+    "name", ["local", "Local", "assistant", "nobody", "Cuebook", "trigger", "trigger.note", "Trigger.x"]
+)
 async def test_a_name_that_journals_use_themselves_is_refused(service: Service, name: str) -> None:
     with pytest.raises(BadInput, match="Cuebook uses it"):
         await service.add_user(name, ["viewer"])

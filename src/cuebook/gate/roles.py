@@ -22,9 +22,9 @@ MEANING: dict[Role, str] = {
 }
 
 
-RESERVED = ("local", "assistant", "nobody", "retention", "trigger")
-"""Names that journals and sessions use: the user at the machine, an assistant over stdio, a visitor without a token,
-automatic retention, and the token of a playbook (`trigger.` followed by its name).
+RESERVED = ("local", "assistant", "nobody", "retention", "cuebook", "trigger")
+"""Names that journals, sessions and audits use: the user at the machine, an assistant over stdio, a visitor without a token,
+automatic retention, Cuebook itself, and the token of a playbook (`trigger.` followed by its name).
 """
 
 

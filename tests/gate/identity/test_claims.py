@@ -45,12 +45,19 @@ def test_groups_become_roles(claims: dict[str, Any], more: dict[str, Any], roles
     [
         ({"preferred_username": "ann", "email": "a@example.com"}, "ann"),
         ({"email": "a@example.com"}, "a@example.com"),
+        ({"email": "a@example.com", "email_verified": True}, "a@example.com"),
+        ({"email": "a@example.com", "email_verified": False}, "1"),
         ({"preferred_username": {"odd": 1}}, "1"),
         ({}, "1"),
     ],
 )
 def test_a_person_has_a_name(claims: dict[str, Any], name: str) -> None:
     assert identity_of({"sub": "1", **claims}, settings()).name == name
+
+
+def test_an_unconfirmed_address_is_not_a_name_even_if_addresses_are() -> None:
+    claims = {"sub": "1", "email": "boss@example.com", "email_verified": "false"}
+    assert identity_of(claims, settings(name_claim="email")).name == "1"
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ async def test_groups_are_those_of_the_newest_token(service: Service) -> None:
         (token(26, "viewer"), "viewer"),
     ):
         assert (await sign_in(found, BY)).roles == {role}
+    await service.people.link("ann", "", "", BY)
     await service.people.link("ann", ISSUER, "2", BY)
     assert (await sign_in(identity(subject="2", issued=5.0, is_answer=False), BY)).roles == {"viewer"}
     await service.remove_user("ann")
@@ -101,6 +102,9 @@ async def test_links_are_one_to_one(service: Service) -> None:
     await service.people.link("bob", ISSUER, "2", BY)
     who = await service.people.sign_in(identity(name="bob", subject="2"), BY)
     assert (who.name, who.roles) == ("bob", frozenset({"viewer", "runner"}))
+    with pytest.raises(Conflict, match="already signs in as the subject 2"):
+        await service.people.link("bob", ISSUER, "4", BY)
+    assert (await service.people.link("bob", ISSUER, "2", BY)).all_roles == ("viewer", "runner"), "nothing changes"
     assert (await service.people.link("bob", "", "", BY)).all_roles == ("runner",), "its groups go with the link"
     with pytest.raises(BadInput, match="no user"):
         await service.people.link("eve", ISSUER, "3", BY)

@@ -71,7 +71,8 @@ def identity_of(claims: Mapping[str, Any], settings: IdentitySettings) -> Identi
     roles = tuple(
         role for role in ROLES if any(one in groups or one == EVERYONE for one in settings.groups.get(role, ()))
     )
-    name = next((one for one in (claim(claims, settings.name_claim), claims.get("email")) if isinstance(one, str)), "")
+    named = [claim(claims, one) for one in (settings.name_claim, "email") if one != "email" or _is_confirmed(claims)]
+    name = next((one for one in named if isinstance(one, str)), "")
     return Identity(
         settings.issuer,
         str(claims["sub"]),
@@ -97,6 +98,11 @@ def claim(claims: Mapping[str, Any], path: str) -> Any:
 def has_too_many_groups(claims: Mapping[str, Any], settings: IdentitySettings) -> bool:
     named = claims.get(_OVERAGE)
     return isinstance(named, Mapping) and settings.groups_claim in named
+
+
+def _is_confirmed(claims: Mapping[str, Any]) -> bool:
+    """Whether the e-mail address may be someone's name: not if the provider says that they only entered it."""
+    return claims.get("email_verified", True) not in (False, "false")
 
 
 def _issued(claims: Mapping[str, Any]) -> float:

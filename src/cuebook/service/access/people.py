@@ -86,6 +86,13 @@ class People:
         if other is not None and other.name != name:
             fix = f"`cuebook users remove {other.name}` or `cuebook users unlink {other.name}` frees it."
             raise Conflict(f"This subject already signs in as {other.name}; nothing was changed.", fix=fix)
+        if subject and (user.issuer, user.subject) == (issuer, subject):
+            return user
+        if subject and user.subject and user.issuer == issuer:
+            raise Conflict(
+                f"{name} already signs in as the subject {user.subject}; nothing was changed.",
+                fix=f"`cuebook users unlink {name}` ends that.",
+            )
         gone = {"group_roles": (), "group_teams": ()}
         linked = msgspec.structs.replace(user, issuer=issuer if subject else "", subject=subject, **gone)
         if linked != user:
