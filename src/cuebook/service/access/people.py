@@ -6,6 +6,7 @@ A user who was added by hand is never taken over by someone whose name at the pr
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +140,7 @@ class People:
         if name in {one.name for one in await self._all()}:
             raise NameTaken(
                 f"There is already a user named {name}, who signs in in another way.",
-                fix=f"An admin can link the two: `cuebook users link {name} --subject {identity.subject}`",
+                fix=f"An admin can link the two: `cuebook users link {name} --subject {shlex.quote(identity.subject)}`",
             )
         from cuebook.service.access.departures import arrivals, check_is_new, is_former, removed_at
 
@@ -149,7 +150,10 @@ class People:
             raise NotAllowed(f"{name} was removed here after this token was made.", fix="Get a new token.")
         why = await check_is_new(store, self._tenant, name)
         if why and not await is_former(store, self._tenant, name, identity.issuer, identity.subject):
-            add, link = f"`cuebook users add {name} --role viewer --same-person`", f"--subject {identity.subject}`"
+            add, link = (
+                f"`cuebook users add {name} --role viewer --same-person`",
+                f"--subject {shlex.quote(identity.subject)}`",
+            )
             raise NameTaken(
                 f"An earlier user named {name} {why}, which would be yours.",
                 fix=f"If this is the same person, an admin can add and link them: {add}, then `cuebook users link {name} {link};"
