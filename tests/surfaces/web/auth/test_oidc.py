@@ -21,6 +21,7 @@ from cuebook.gate.identity import provider as provider_module
 from cuebook.performers.models.scripted import ScriptedModel
 from cuebook.surfaces.web.auth import oidc
 from cuebook.surfaces.web.auth.oidc import CALLBACK
+from cuebook.surfaces.web.auth.sessions import Ticket
 from tests.support.http_servers import Server, hang
 from tests.support.oidc_provider import CLIENT, SECRET, OidcProvider, oidc_provider, unsigned
 from tests.surfaces.web.served_app import ServedApp
@@ -469,6 +470,9 @@ async def test_links_and_tokens_sign_in_only_if_configured(web: ServedApp, serve
     assert (await visitor.client.post("/sign-in", data={"token": token})).status_code == 401
     bearer = {"Authorization": f"Bearer {token}"}
     assert (await visitor.client.get("/api/runs", headers=bearer)).status_code == 200, "programs go on"
+    before = Ticket("", "local", "", int(time.time()) + 600, "from-before-the-provider")
+    visitor.client.cookies.set(web.site.sessions.cookie, web.site.sessions.sealed("session", before))
+    assert await visitor.sees() == 401
 
 
 async def test_the_way_out_is_a_setting(web: ServedApp, serve: Serve) -> None:
@@ -478,6 +482,16 @@ async def test_the_way_out_is_a_setting(web: ServedApp, serve: Serve) -> None:
     assert "/sign-in/oidc" in page
     assert (await visitor.client.get(web.link, headers=HTML)).status_code == 303
     assert await visitor.sees() == 200
+
+
+async def test_an_attempt_to_sign_in_ends_after_ten_minutes(
+    web: ServedApp, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visitor = await serve()
+    place = await visitor.leave()
+    monkeypatch.setattr(web.service, "clock", lambda: time.time() + 601)
+    late = await visitor.come_back(place)
+    assert (late.status_code, "is too old" in late.text) == (403, True)
 
 
 async def test_a_provider_that_is_down_gets_a_clear_page_and_then_works(serve: Serve, provider: OidcProvider) -> None:
