@@ -22,7 +22,7 @@ from cuebook.gate.redaction import SecretRedactor
 from cuebook.gate.redaction.logs import guard_logs
 from cuebook.gate.sandbox import choose
 from cuebook.gate.secret_managers import Managers, Source, source
-from cuebook.gate.secrets import SHORTEST, SecretProblem, Vault
+from cuebook.gate.secrets import MANAGED, SHORTEST, SecretProblem, Vault
 from cuebook.kernel.effects import (
     AskModel,
     Browse,
@@ -302,7 +302,7 @@ class PerformerFactory:
     def learn(self, handles: Iterable[str]) -> None:
         """Makes the redactor mask these secrets and the configured secrets, and the parts of any that are URLs."""
         self.vault.learn(handles)
-        for handle in self.skill_handles:
+        for handle in (one for one in self.skill_handles if not one.startswith(MANAGED)):  # their managers may be slow
             with suppress(SecretProblem, BadInput):
                 self._know_parts(handle)
 

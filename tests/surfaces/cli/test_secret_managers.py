@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import CommandLine
+from tests.support.web_service import web_service
 
 VALUE = "s3cr3t-value-0123"
 BOOK = """\
@@ -99,16 +100,40 @@ def test_a_project_file_may_not_name_secrets(bare_cli: CommandLine) -> None:
     assert "A project file may not name secrets" in refused.err
 
 
-def test_a_run_waits_for_the_secret_of_a_configured_tool(bare_cli: CommandLine, manager: Path) -> None:
-    kept = bare_cli.config.read_text()
-    bare_cli.config.write_text(
-        f'model = "lab/small"\n{kept}\n[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\n[search]\nprovider = "brave"\nkey = "secret:deploy"\n'
-    )
-    (bare_cli.config.parent / "policy.toml").write_text(
-        '[tools]\nallow = ["*"]\n\n[egress]\nallow = ["*"]\n\n[secrets]\nallow = ["*"]\n'
-    )
-    book = bare_cli.write("find.md", '# Find\n\n## STEP 1: Find\n\n@tool(builtin, WebSearch, {"query": "tea"})\n')
+@pytest.mark.parametrize(
+    ("settings", "call"),
+    [
+        ('[search]\nprovider = "brave"\nkey = "secret:deploy"', 'WebSearch, {"query": "tea"}'),
+        ('[skills.github]\nGITHUB_TOKEN = "secret:deploy"', 'github_get_issue, {"repo": "a/b", "number": 1}'),
+        ('[skills.notification]\nNOTIFICATION_WEBHOOK_URL = "secret:deploy"', 'notify_webhook, {"payload": {"a": 1}}'),
+    ],
+)
+def test_a_run_waits_for_the_secret_of_a_configured_tool(
+    bare_cli: CommandLine, manager: Path, settings: str, call: str
+) -> None:
+    lab = '[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"'
+    bare_cli.config.write_text(f'model = "lab/small"\n{bare_cli.config.read_text()}\n{lab}\n{settings}\n')
+    allowed = "".join(f'[{one}]\nallow = ["*"]\n' for one in ("tools", "egress", "secrets"))
+    (bare_cli.config.parent / "policy.toml").write_text(allowed)
+    book = bare_cli.write("call.md", f"# Call\n\n## STEP 1: Call\n\n@tool(builtin, {call})\n")
     _answers(manager, "exit 1")
     begun = bare_cli.call("run", book, "--no-ask", "--json")
-    assert (begun.code, begun.object["status"]) == (3, "paused")
+    assert (begun.code, begun.object["status"]) == (3, "paused"), begun.object["error"]
     assert "failed with exit code 1" in bare_cli.call("show", begun.object["run"]).out
+
+
+def test_a_skill_uses_an_address_that_a_manager_keeps(bare_cli: CommandLine, manager: Path) -> None:
+    with web_service(lambda asked: (200, {"path": asked.path})) as service:
+        lab = '[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"'
+        skill = '[skills.notification]\nNOTIFICATION_WEBHOOK_URL = "secret:deploy"'
+        bare_cli.config.write_text(f'model = "lab/small"\n{bare_cli.config.read_text()}\n{lab}\n{skill}\n')
+        hosts = f'[egress]\nallow = ["http://{service.place}/*"]\n'
+        allowed = "".join(f'[{one}]\nallow = ["*"]\n' for one in ("tools", "secrets"))
+        (bare_cli.config.parent / "policy.toml").write_text(hosts + allowed)
+        _answers(manager, f"echo http://{service.place}/hook/{VALUE}")
+        call = '@tool(builtin, notify_webhook, {"payload": {"a": 1}})'
+        ran = bare_cli.call("run", bare_cli.write("call.md", f"# Call\n\n## STEP 1: Call\n\n{call}\n"), "--json")
+    assert ran.code == 0, ran.err
+    (asked,) = service.requests
+    assert (asked.path, asked.json) == (f"/hook/{VALUE}", {"a": 1})
+    assert VALUE not in ran.out + ran.err, "it comes back in the answer"

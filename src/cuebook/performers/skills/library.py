@@ -21,7 +21,7 @@ from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools.tool import Acts
 from cuebook.performers.skills import files
 from cuebook.performers.skills.model import HttpTool, Skill
-from cuebook.performers.skills.request import PAUSES, SkillTool, fitted
+from cuebook.performers.skills.request import PAUSES, Ready, SkillTool, at_hand, fitted
 from cuebook.performers.skills.services.betterstack import BETTERSTACK
 from cuebook.performers.skills.services.datadog import DATADOG
 from cuebook.performers.skills.services.github import GITHUB
@@ -57,10 +57,12 @@ class Skills:
 
     # --- tools ---
 
-    def tools(self, http: Acts, reveal: Callable[[str], str], pauses: Sequence[float] = PAUSES) -> list[SkillTool]:
-        """The tools of all configured skills. `reveal` returns the value of a secret by its handle."""
+    def tools(
+        self, http: Acts, reveal: Callable[[str], str], pauses: Sequence[float] = PAUSES, ready: Ready = at_hand
+    ) -> list[SkillTool]:
+        """The tools of all configured skills. `reveal` returns the value of a secret by its handle, at once if it is `ready`."""
         return [
-            SkillTool(skill.name, tool, self._settings[skill.id], http, reveal, pauses)
+            SkillTool(skill.name, tool, self._settings[skill.id], http, reveal, pauses, ready)
             for skill in BUILT_IN.values()
             for tool in self._usable(skill)
         ]

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from cuebook.formats.addresses import parse_url
 from cuebook.kernel.effects import SendHttp, ToolSpec
-from cuebook.kernel.outcomes import Failed, HttpResponse, ToolResult
+from cuebook.kernel.errors import CuebookError
+from cuebook.kernel.outcomes import LACKS_SECRET, Failed, HttpResponse, ToolResult
 from cuebook.kernel.ports import Action, Call, Description
 from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools.tool import Acts, within
@@ -28,6 +29,13 @@ ANSWER_LIMIT = 4 << 20
 PAUSES = (0.5, 2.0)
 """Seconds before each retry after a temporary failure."""
 _LONGEST_PAUSE = 10.0
+
+Ready = Callable[[str], Awaitable[object]]
+"""Waits until the value of a secret is at hand. Raises `CuebookError` if there is none."""
+
+
+async def at_hand(handle: str) -> None:
+    pass
 
 
 def fitted(tool: HttpTool, settings: SkillSettings) -> HttpTool | None:
@@ -58,9 +66,10 @@ class SkillTool:
         http: Acts,
         reveal: Callable[[str], str],
         pauses: Sequence[float] = PAUSES,
+        ready: Ready = at_hand,
     ) -> None:
-        """`service` is its name in messages; `reveal` returns the value of a secret by its handle. The tool has been
-        `fitted` to the settings.
+        """`service` is its name in messages; `reveal` returns the value of a secret by its handle, at once if it is `ready`. The
+        tool has been `fitted` to the settings.
         """
         self.spec = ToolSpec(tool.name, tool.description, tool.parameters)
         self.reads_only = tool.reads_only
@@ -73,10 +82,16 @@ class SkillTool:
         self._http = http
         self._reveal = reveal
         self._pauses = pauses
+        self._ready = ready
 
     async def describe(self, arguments: dict[str, Any], settings: Settings) -> Description | Failed:
         arguments = {**self._usual, **arguments}
         request = self._chosen(arguments)
+        if request.base in self._settings.handles:
+            try:
+                await self._ready(self._settings.handles[request.base])
+            except CuebookError as problem:
+                return msgspec.structs.replace(Failed.of(problem), details={LACKS_SECRET: True})
         described = await self._http.describe(self._effect(request, arguments), settings)
         if isinstance(described, Failed):
             return described

@@ -107,10 +107,10 @@ def _settings(skill: str, environ: Mapping[str, str], given: Configured) -> Skil
     handles: dict[str, str] = {}
     for setting in SETTINGS[skill]:
         own, around = given.values.get(setting.name, ""), environ.get(setting.name, "").strip()
-        if setting.secret and own and own.partition(":")[0] not in ("env", "keyring", "file"):
+        if setting.secret and own and own.partition(":")[0] not in ("env", "keyring", "file", "secret"):
             raise BadInput(
                 f"{given.where}: {setting.name} must be the handle of a secret; a secret is never written into a file.",
-                fix='Write it like "env:NAME", "keyring:NAME" or "file:/path".',
+                fix='Write it like "env:NAME", "keyring:NAME", "file:/path", or "secret:NAME" for one of [secrets].',
             )
         if setting.secret and (own or around):
             handles[setting.name] = own or f"env:{setting.name}"
