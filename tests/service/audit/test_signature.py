@@ -119,6 +119,19 @@ def test_every_byte_of_the_signature_counts(signed: bytes) -> None:
                 assert problem(beginning + line[:at] + bytes([byte]) + line[at + 1 :])[1], (at, byte)
 
 
+def test_a_signature_written_in_another_way_is_refused(signed: bytes) -> None:
+    *lines, last = signed.splitlines(keepends=True)
+    for other in (
+        last.replace(b'","payload"', b'", "payload"'),
+        last.replace(b"}\n", b',"by":"eve"}\n'),
+        last.replace(b'"signatures":[', b'"signatures":[],"signatures":['),
+        last.replace(b"\n", b"\r\n"),
+        last.replace(b"\n", b" \n"),
+    ):
+        assert other != last
+        assert "the signature, was changed" in problem(b"".join([*lines, other]))[1], other
+
+
 async def test_another_key_proves_nothing(kind: str, signed: bytes, tmp_path: Path) -> None:
     *_, number = range(1, len(signed.splitlines()) + 1)
     words = f"line {number}: it is signed by {OURS.public.id}, not by {THEIRS.public.id}"
