@@ -187,7 +187,9 @@ def make_site(
         service=service,
         library=library,
         histories=Histories(service, library),
-        sessions=Sessions(service, serve_token, identities=identities),
+        sessions=Sessions(
+            service, serve_token, identities=identities, public_url=wiring.config.get("serve.public_url") or ""
+        ),
         sign_ins=sign_ins,
         identities=identities,
         worker=worker,

@@ -19,9 +19,8 @@ from starlette.requests import Request
 
 from cuebook.gate.identity import provider as provider_module
 from cuebook.performers.models.scripted import ScriptedModel
-from cuebook.surfaces.web.auth import oidc
 from cuebook.surfaces.web.auth.oidc import CALLBACK
-from cuebook.surfaces.web.auth.sessions import Ticket
+from cuebook.surfaces.web.auth.sessions import Sessions, Ticket
 from tests.support.http_servers import Server, hang
 from tests.support.oidc_provider import CLIENT, SECRET, OidcProvider, oidc_provider, unsigned
 from tests.surfaces.web.served_app import ServedApp
@@ -309,16 +308,46 @@ async def test_a_check_that_finds_someone_else_ends_the_session_of_the_first(
         ("http", "Cue.example.com", "https://cue.example.com", True),
         ("http", "127.0.0.1:8765", "https://cue.example.com", False),
         ("http", "cue.example.com", "http://cue.example.com", False),
-        ("http", "127.0.0.1:8765", None, False),
+        ("http", "127.0.0.1:8765", "", False),
     ],
 )
 def test_cookies_require_tls_at_a_public_address_that_does(scheme: str, host: str, public: str, expected: bool) -> None:
     """Also behind a proxy on another machine, whose X-Forwarded-Proto is not believed."""
-    site = Mock()
-    site.wiring.config.get = {"serve.public_url": public}.get
+    service = Mock()
+    service.tokens.signer.return_value = lambda words: "0" * 64
+    sessions = Sessions(service, public_url=public)
     headers = [(b"host", host.encode())]
-    scope = {"type": "http", "scheme": scheme, "path": "/", "query_string": b"", "headers": headers}
-    assert oidc.is_over_tls(Request(scope), site) is expected
+    request = Request({"type": "http", "scheme": scheme, "path": "/", "query_string": b"", "headers": headers})
+    assert sessions.is_over_tls(request) is expected
+    assert sessions.cookie_of(request).startswith("__Host-") is expected
+
+
+async def test_with_tls_no_other_host_of_the_domain_can_set_a_cookie(web: ServedApp, serve: Serve) -> None:
+    visitor = await serve()
+    tls = {**HTML, "X-Forwarded-Proto": "https"}  # as a proxy on this machine says
+    away = await visitor.client.get("/sign-in/oidc", headers=tls)
+    async with httpx2.AsyncClient(trust_env=False) as other:
+        place = str((await other.get(away.headers["location"])).json()["location"])
+    (attempt,) = away.headers.get_list("set-cookie")
+    place = place.replace("https://", "http://")
+    sent = {**tls, "Cookie": attempt.partition(";")[0]}
+    plain = {**tls, "Cookie": sent["Cookie"].removeprefix("__Host-")}
+    assert (await visitor.client.get(place, headers=plain)).status_code == 403
+    back = await visitor.client.get(place, headers=sent)
+    assert back.status_code == 200, back.text
+    session, removed = back.headers.get_list("set-cookie")
+    for cookie in (attempt, session, removed):
+        assert cookie.startswith("__Host-cuebook-")
+        assert "Secure" in cookie
+        assert "Path=/;" in f"{cookie};"
+    for prefix, status in (("", 200), ("__Host-", 401)):
+        kept = {**tls, "Cookie": session.partition(";")[0].removeprefix(prefix)}
+        assert (await visitor.client.get("/runs", headers=kept)).status_code == status
+    out = {"X-Forwarded-Proto": "https", "Cookie": session.partition(";")[0]}
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    gone = await visitor.client.post("/sign-out", headers={**out, **form})
+    assert gone.headers["set-cookie"].startswith("__Host-cuebook-")
+    assert "Secure" in gone.headers["set-cookie"]
 
 
 async def test_a_session_ends_with_that_at_the_provider_but_not_while_it_is_down(

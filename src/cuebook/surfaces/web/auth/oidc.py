@@ -60,14 +60,15 @@ async def begin(request: Request, site: Site, who: Principal) -> Response:
     response = RedirectResponse(place, 303)
     session = site.sessions.of_provider(request) if silent and who.roles else None
     attempt = Attempt(login, onward, silent, int(site.service.clock()) + _BACK_WITHIN, session)
+    secure = site.sessions.is_over_tls(request)
     response.set_cookie(
-        _cookie(site, login.state),
+        _cookie(request, site, login.state),
         site.sessions.sealed("attempt", attempt),
         max_age=_BACK_WITHIN,
-        path=CALLBACK,
+        path=_path(secure),
         httponly=True,
         samesite="lax",  # it has to come along when the provider leads back here
-        secure=is_over_tls(request, site),
+        secure=secure,
     )
     return response
 
@@ -77,7 +78,7 @@ async def callback(request: Request, site: Site, who: Principal) -> Response:
     identities, query = _identities(site), request.query_params
     state = query.get("state", "")
     state = state if _STATE.fullmatch(state) else ""  # it becomes the name of a cookie
-    cookie = _cookie(site, state)
+    cookie = _cookie(request, site, state)
     attempt = site.sessions.unsealed("attempt", request.cookies.get(cookie, ""), Attempt)
     onward = attempt.next if attempt is not None else HOME
     try:
@@ -101,13 +102,13 @@ async def callback(request: Request, site: Site, who: Principal) -> Response:
         sign_in_refused(request, WAY)
         response = _failed(request, site, error, onward)
         if isinstance(error, NotAllowed) and attempt is not None and attempt.session is not None:
-            await _end(site, attempt.session, response)  # they have lost their roles
+            await _end(request, site, attempt.session, response)  # they have lost their roles
     else:
         # The provider is another site: from it, a redirect would not send the new cookie; a page of our own does.
         response = page(request, "signed-in.html", next=onward)
         if ticket is not None:
-            site.sessions.open(response, ticket, secure=is_over_tls(request, site))
-    response.delete_cookie(cookie, path=CALLBACK, httponly=True, samesite="lax")
+            site.sessions.open(request, response, ticket)
+    _drop(request, site, response, cookie)
     return response
 
 
@@ -138,13 +139,13 @@ async def _refused(request: Request, site: Site, attempt: Attempt, error: str) -
         await site.sign_ins.failed(WAY, words.message, origin_of(request))
     response = _failed(request, site, words, attempt.next)
     if attempt.session is not None:
-        await _end(site, attempt.session, response)
-    response.delete_cookie(_cookie(site, attempt.login.state), path=CALLBACK, httponly=True, samesite="lax")
+        await _end(request, site, attempt.session, response)
+    _drop(request, site, response, _cookie(request, site, attempt.login.state))
     return response
 
 
-async def _end(site: Site, session: Ticket, response: Response) -> None:
-    response.delete_cookie(site.sessions.cookie, httponly=True, samesite="strict")
+async def _end(request: Request, site: Site, session: Ticket, response: Response) -> None:
+    site.sessions.drop(request, response)
     await site.sessions.end(session)
 
 
@@ -250,13 +251,6 @@ def address(request: HTTPConnection, site: Site) -> str:
     return str(configured) if configured else f"{request.url.scheme}://{request.headers.get('host', '')}"
 
 
-def is_over_tls(request: HTTPConnection, site: Site) -> bool:
-    """Whether the browser reached this server over TLS, so that its cookies may require that."""
-    public = urlsplit(str(site.wiring.config.get("serve.public_url") or ""))
-    at_public = public.scheme == "https" and request.headers.get("host", "").lower() == public.netloc.lower()
-    return request.url.scheme == "https" or at_public
-
-
 def origin_of(request: HTTPConnection, surface: str = "web") -> Origin:
     return Origin(surface, request.client.host if request.client is not None else "")
 
@@ -265,9 +259,19 @@ def _redirect_uri(request: Request, site: Site) -> str:
     return address(request, site) + CALLBACK
 
 
-def _cookie(site: Site, state: str) -> str:
+def _cookie(request: Request, site: Site, state: str) -> str:
     """The cookie's name: one for each attempt, because people open several tabs."""
-    return f"{site.sessions.cookie}-{state[:12]}"
+    return f"{site.sessions.cookie_of(request)}-{state[:12]}"
+
+
+def _path(secure: bool) -> str:
+    """Where the cookie is sent: what no other host of the domain can set has to be sent everywhere."""
+    return "/" if secure else CALLBACK
+
+
+def _drop(request: Request, site: Site, response: Response, cookie: str) -> None:
+    secure = site.sessions.is_over_tls(request)
+    response.delete_cookie(cookie, path=_path(secure), httponly=True, samesite="lax", secure=secure)
 
 
 def _identities(site: Site) -> Identities:

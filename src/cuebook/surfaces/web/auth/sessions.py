@@ -13,6 +13,7 @@ import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import HTTPConnection
@@ -58,7 +59,9 @@ class Sessions:
         serve_token: str = "",
         clock: Callable[[], float] = time.time,
         identities: Identities | None = None,
+        public_url: str = "",
     ) -> None:
+        """`public_url` is the address at which a proxy answers for this server, if it is known."""
         self._service = service
         self._identities = identities
         self.local = identities is None or identities.settings.local_sign_in
@@ -69,8 +72,9 @@ class Sessions:
         self._start = ""
         self.linked = False
         """Whether this server gave out a start link. One whose output others read does not."""
+        self._public = urlsplit(public_url)
         self.cookie = f"cuebook-{self._sign('cookie name')[:8]}"
-        """The cookie's name. All ports of a machine share cookies, so each store uses a different name."""
+        """The cookie's name without TLS. All ports of a machine share cookies, so each store uses a different name."""
 
     # --- signing in ---
 
@@ -115,13 +119,30 @@ class Sessions:
             int(now + min(settings.recheck, settings.session)),
         )
 
-    def open(self, response: Response, ticket: Ticket, *, secure: bool) -> None:
+    def open(self, connection: HTTPConnection, response: Response, ticket: Ticket) -> None:
         value, lives = self._sealed(ticket), max(1, ticket.until - int(self._clock()))
-        response.set_cookie(self.cookie, value, max_age=lives, httponly=True, samesite="strict", secure=secure)
+        name, secure = self.cookie_of(connection), self.is_over_tls(connection)
+        response.set_cookie(name, value, max_age=lives, httponly=True, samesite="strict", secure=secure)
+
+    def drop(self, connection: HTTPConnection, response: Response) -> None:
+        """Removes the cookie from the browser."""
+        name, secure = self.cookie_of(connection), self.is_over_tls(connection)
+        response.delete_cookie(name, httponly=True, samesite="strict", secure=secure)
+
+    def cookie_of(self, connection: HTTPConnection) -> str:
+        """The cookie's name. With TLS, it is one that no other host of the domain can set: a cookie of an attacker's own session
+        would otherwise make someone work as the attacker.
+        """
+        return f"__Host-{self.cookie}" if self.is_over_tls(connection) else self.cookie
+
+    def is_over_tls(self, connection: HTTPConnection) -> bool:
+        """Whether the browser reached this server over TLS, so that its cookies may require that."""
+        public, host = self._public, connection.headers.get("host", "").lower()
+        return connection.url.scheme in ("https", "wss") or (public.scheme == "https" and host == public.netloc.lower())
 
     def of_provider(self, connection: HTTPConnection) -> Ticket | None:
         """The ticket of a session that the identity provider opened."""
-        ticket = self._read(connection.cookies.get(self.cookie, ""))
+        ticket = self._ticket_of(connection)
         return ticket if ticket is not None and ticket.way == WAY else None
 
     def is_to_recheck(self, connection: HTTPConnection) -> bool:
@@ -138,8 +159,8 @@ class Sessions:
 
     async def close(self, connection: HTTPConnection, response: Response) -> None:
         """End the session of a request: its cookie and all copies of it become invalid."""
-        response.delete_cookie(self.cookie, httponly=True, samesite="strict")
-        await self.end(self._read(connection.cookies.get(self.cookie, "")))
+        self.drop(connection, response)
+        await self.end(self._ticket_of(connection))
 
     async def end(self, ticket: Ticket | None) -> None:
         """End a session whose ticket is known: all of its cookies become invalid."""
@@ -159,7 +180,7 @@ class Sessions:
         bearer = bearer_of(connection)
         if bearer:
             return await self.holder(bearer)
-        return await self._of_cookie(connection.cookies.get(self.cookie, ""))
+        return await self._of_ticket(self._ticket_of(connection))
 
     async def holder(self, token: str) -> Principal | None:
         """The holder of a token: the server's own token, or the token of a user of any tenant."""
@@ -171,8 +192,7 @@ class Sessions:
                 return found
         return None
 
-    async def _of_cookie(self, value: str) -> Principal | None:
-        ticket = self._read(value)
+    async def _of_ticket(self, ticket: Ticket | None) -> Principal | None:
         if ticket is None or ticket.until < self._clock():
             return None
         if _named(ticket) in await self._service.kept(_EVERYONE, ENDED):
@@ -203,6 +223,9 @@ class Sessions:
 
     def _ticket(self, user: str, tenant: str, proof: str) -> Ticket:
         return Ticket(user, tenant, proof, int(self._clock()) + LIVES, secrets.token_urlsafe(12))
+
+    def _ticket_of(self, connection: HTTPConnection) -> Ticket | None:
+        return self._read(connection.cookies.get(self.cookie_of(connection), ""))
 
     def _sealed(self, ticket: Ticket) -> str:
         return self.sealed("session", ticket)

@@ -366,7 +366,7 @@ async def sign_in(request: Request, site: Site, who: Principal) -> Response:
     if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         # From another site, a redirect would not send the new cookie; a page of our own continues with it.
         response = page(request, "signed-in.html", next=onward)
-    site.sessions.open(response, ticket, secure=oidc.is_over_tls(request, site))
+    site.sessions.open(request, response, ticket)
     return response
 
 
@@ -386,7 +386,7 @@ async def take_token(request: Request, site: Site, who: Principal) -> Response:
     holder = await site.sessions.holder(token) or who
     await site.sign_ins.succeeded(msgspec.structs.replace(holder, origin=oidc.origin_of(request)), "token")
     response = RedirectResponse(onward, 303)
-    site.sessions.open(response, ticket, secure=oidc.is_over_tls(request, site))
+    site.sessions.open(request, response, ticket)
     return response
 
 
