@@ -146,7 +146,7 @@ class Provider:
 
     async def _authenticate(self, form: dict[str, str], metadata: Mapping[str, Any]) -> tuple[str, str] | None:
         """Adds the client's name and secret to a form, or returns them for the header."""
-        secret = await self._reveal(self.settings.secret) if self.settings.secret else ""
+        secret = await self._secret() if self.settings.secret else ""
         methods = metadata.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
         if secret and "client_secret_basic" in methods:
             return quote_plus(self.settings.client_id), quote_plus(secret)
@@ -154,6 +154,15 @@ class Provider:
         if secret:
             form["client_secret"] = secret
         return None
+
+    async def _secret(self) -> str:
+        """The client's secret. Why there is none concerns whoever runs this server, and not its visitors."""
+        try:
+            return await self._reveal(self.settings.secret)
+        except CuebookError as error:
+            log.warning("oidc.client_secret: %s", error)
+            words = f"This server has no secret for {self.settings.label} now."
+            raise ProviderDown(words, fix="Ask whoever runs it to look at its log.") from None
 
     async def _id_claims(self, raw: str, nonce: str, access_token: str) -> dict[str, Any]:
         from authlib.oidc.core import CodeIDToken  # type: ignore[import-untyped]

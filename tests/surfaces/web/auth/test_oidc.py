@@ -533,6 +533,19 @@ async def test_a_provider_that_is_down_gets_a_clear_page_and_then_works(serve: S
     assert (await visitor.sign_in()).status_code == 200
 
 
+async def test_a_missing_secret_of_the_client_is_no_business_of_visitors(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    visitor = await serve()
+    monkeypatch.delenv("OIDC_SECRET")
+    page = await visitor.sign_in()
+    assert (page.status_code, "This server has no secret for" in page.text) == (503, True)
+    assert "OIDC_SECRET" not in page.text
+    assert "env:OIDC_SECRET has no value" in caplog.text
+    monkeypatch.setenv("OIDC_SECRET", SECRET)
+    assert (await visitor.sign_in()).status_code == 200
+
+
 async def test_a_provider_that_hangs_gets_a_clear_page(
     web: ServedApp, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
