@@ -169,12 +169,17 @@ class Vault:
         found = await asyncio.gather(*map(self._fetched, asked))
         return {handle: one for handle, one in zip(asked, found, strict=True) if one is not None}
 
-    async def revealed(self, handle: str) -> str:
-        """Like `resolve`, but nothing else waits for a slow manager or keyring."""
+    async def ready(self, handle: str) -> None:
+        """Waits until a value is at hand, so that `resolve` returns it at once. Raises `SecretProblem` if a manager has none."""
         direct = self.canonical(handle)
         problem = (await self.fetch([direct])).get(direct)
         if problem is not None:
             raise problem
+
+    async def revealed(self, handle: str) -> str:
+        """Like `resolve`, but nothing else waits for a slow manager or keyring."""
+        direct = self.canonical(handle)
+        await self.ready(direct)
         return self.resolve(direct) if direct.startswith(MANAGED) else await asyncio.to_thread(self.resolve, direct)
 
     def resolve(self, handle: str) -> str:

@@ -51,7 +51,7 @@ class Tools(Toolbox):
         tools += [*(_function(name, path) for name, path in reach.functions.items()), *factory.given_tools]
         taken = {tool.spec.name for tool in tools}
         # A user's tool replaces a skill's tool of the same name.
-        skills = factory.skills.tools(factory.http, factory.reveal, ready=factory.vault.revealed)
+        skills = factory.skills.tools(factory.http, factory.reveal, ready=factory.vault.ready)
         tools += [tool for tool in skills if tool.spec.name not in taken]
         servers = {name: self._mcp_tools(_server(server)) for name, server in reach.servers.items()}
         super().__init__(tools, servers, lambda spec: self._mcp_tools(self._server_of(spec)))
@@ -121,6 +121,7 @@ class Tools(Toolbox):
             sandbox=factory.sandbox,
             workspace=self._workspace,
             reveal=factory.vault.resolve,
+            ready=factory.vault.ready,
             granted=factory.policy.granted,
             hidden=factory.workspace.hidden_paths(),
             fixed=factory.workspace.fixed_paths(),

@@ -13,12 +13,12 @@ import pytest
 from cuebook.gate.sandbox import choose, process_tree
 from cuebook.kernel.effects import SecretUse
 from cuebook.kernel.errors import BadInput
-from cuebook.kernel.outcomes import Failed, ToolResult
+from cuebook.kernel.outcomes import LACKS_SECRET, Failed, ToolResult
 from cuebook.kernel.ports import EVERYWHERE, Action, Limits
 from cuebook.performers.mcp import McpServer, connection, mcp_servers
 from cuebook.performers.mcp.server import launch
 from cuebook.performers.tools.toolbox import Toolbox
-from tests.performers.mcp.harness import BY_HAND, SECRET, McpHarness, Trusting, assert_nothing_left, running
+from tests.performers.mcp.harness import BY_HAND, GOOD, SECRET, McpHarness, Trusting, assert_nothing_left, running
 from tests.performers.tools.calls import ToolCaller, described, not_described
 
 T = TypeVar("T")
@@ -135,6 +135,25 @@ async def test_a_server_reaches_the_hosts_that_its_configuration_lists(harness: 
 
 
 # --- trust ---
+
+
+async def test_it_is_started_when_its_secrets_are_at_hand_and_not_before(harness: McpHarness):
+    """A secret manager may be slow, or have no value now: then the run waits."""
+    asked: list[str] = []
+
+    async def ready(handle: str) -> None:
+        asked.append(handle)
+        if len(asked) == 1:
+            raise BadInput("The secret cannot be read.")
+
+    server = McpServer("good", command=(sys.executable, GOOD), trusted=True, secret_env={"TOKEN": "env:TOKEN"})
+    box = harness.serve(server, ready=ready)
+    failed = await ToolCaller().failure(box, "good.add", {"a": 1, "b": 2})
+    assert failed.details[LACKS_SECRET]
+    assert harness.sandbox.started == []
+    for _ in range(2):
+        assert await ToolCaller().value(box, "good.add", {"a": 1, "b": 2}) == {"result": 3}
+    assert asked == ["env:TOKEN"] * 2, "not again while it runs"
 
 
 async def test_nothing_is_started_before_a_person_has_agreed(harness: McpHarness):

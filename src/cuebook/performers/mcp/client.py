@@ -15,8 +15,8 @@ import msgspec
 
 from cuebook.kernel.capabilities import SANDBOX
 from cuebook.kernel.effects import ToolSpec
-from cuebook.kernel.errors import BadInput
-from cuebook.kernel.outcomes import UNANSWERED, Failed, ToolResult
+from cuebook.kernel.errors import BadInput, CuebookError
+from cuebook.kernel.outcomes import LACKS_SECRET, UNANSWERED, Failed, ToolResult
 from cuebook.kernel.ports import Action, Call, Confined, Confinement, Description, Limits, Sandbox, Trust
 from cuebook.kernel.run import Settings
 from cuebook.performers.mcp.connection import Connection, Transport
@@ -24,7 +24,7 @@ from cuebook.performers.mcp.http import HttpClientFactory, Web, checked_client
 from cuebook.performers.mcp.results import digest_of_tool, listed_as, result_of
 from cuebook.performers.mcp.server import Launch, McpServer, launch
 from cuebook.performers.mcp.stdio import Pipes
-from cuebook.performers.tools.toolbox import Tool, as_json, no_secrets, no_such_tool
+from cuebook.performers.tools.toolbox import Ready, Tool, as_json, at_hand, no_secrets, no_such_tool
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Listed
@@ -53,6 +53,7 @@ class McpTools:
         sandbox: Sandbox,
         workspace: Path,
         reveal: Callable[[str], str] = no_secrets,
+        ready: Ready = at_hand,
         granted: Granted = nothing_granted,
         http_client: HttpClientFactory | None = None,
         hidden: Sequence[Path] = (),
@@ -64,6 +65,7 @@ class McpTools:
         self._sandbox = sandbox
         self._workspace = workspace
         self._reveal = reveal
+        self._ready = ready
         self._granted = granted
         self._http_client = http_client or checked_client()
         self._limits = limits
@@ -190,16 +192,35 @@ class McpTools:
         assert failed is not None
         return failed
 
+    async def _lacking(self) -> Failed | None:
+        """Waits for the secrets of the server, so that revealing them takes no time. Returns why there is none, or None."""
+        for handle in self.server.handles:
+            try:
+                await self._ready(handle)
+            except CuebookError as problem:
+                return msgspec.structs.replace(Failed.of(problem), details={LACKS_SECRET: True})
+        return None
+
+    def _is_open(self, launch: Launch) -> bool:
+        open = self._connection
+        return open is not None and open.alive and open.digest == launch.trust.digest
+
     async def _opened(self, launch: Launch, end: float, allowed: float) -> Connection | Failed:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        missing = None if self._is_open(launch) else await self._lacking()
+        if missing is not None:
+            return missing
+        end += clock() - began
         connection = await self._connected(launch)
-        failed = await connection.ready(end - asyncio.get_running_loop().time(), allowed)
+        failed = await connection.ready(end - clock(), allowed)
         return failed or connection
 
     async def _connected(self, launch: Launch) -> Connection:
         """The one connection; concurrent callers share it."""
         async with self._lock:
             connection = self._connection
-            if connection is not None and connection.alive and connection.digest == launch.trust.digest:
+            if connection is not None and self._is_open(launch):
                 return connection
             if connection is not None:
                 await connection.stop()

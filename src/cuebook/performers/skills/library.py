@@ -21,7 +21,7 @@ from cuebook.kernel.run import Settings
 from cuebook.performers.agent_tools.tool import Acts
 from cuebook.performers.skills import files
 from cuebook.performers.skills.model import HttpTool, Skill
-from cuebook.performers.skills.request import PAUSES, Ready, SkillTool, at_hand, fitted
+from cuebook.performers.skills.request import PAUSES, SkillTool, fitted
 from cuebook.performers.skills.services.betterstack import BETTERSTACK
 from cuebook.performers.skills.services.datadog import DATADOG
 from cuebook.performers.skills.services.github import GITHUB
@@ -30,6 +30,7 @@ from cuebook.performers.skills.services.notification import NOTIFICATION
 from cuebook.performers.skills.services.sentry import SENTRY
 from cuebook.performers.skills.services.slack import SLACK
 from cuebook.performers.skills.settings import Configured, SkillSettings, settings_of
+from cuebook.performers.tools.toolbox import Ready, at_hand
 
 BUILT_IN: dict[str, Skill] = {
     skill.id: skill for skill in (GITHUB, LINEAR, SENTRY, DATADOG, BETTERSTACK, SLACK, NOTIFICATION)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,19 +23,13 @@ from cuebook.performers.skills.model import HttpTool, Request
 from cuebook.performers.skills.request_arguments import BadArguments, made, names_in, settings_in, takes_all
 from cuebook.performers.skills.response import kept, said
 from cuebook.performers.skills.settings import SkillSettings
+from cuebook.performers.tools.toolbox import Ready, at_hand
 
 ANSWER_LIMIT = 4 << 20
 """The maximum number of bytes to read from an answer; most of them are not kept."""
 PAUSES = (0.5, 2.0)
 """Seconds before each retry after a temporary failure."""
 _LONGEST_PAUSE = 10.0
-
-Ready = Callable[[str], Awaitable[object]]
-"""Waits until the value of a secret is at hand. Raises `CuebookError` if there is none."""
-
-
-async def at_hand(handle: str) -> None:
-    pass
 
 
 def fitted(tool: HttpTool, settings: SkillSettings) -> HttpTool | None:

@@ -118,6 +118,14 @@ def no_secrets(handle: str) -> str:
     raise BadInput(f"The secret '{handle}' is not available here.", fix="Configure where secrets come from.")
 
 
+Ready = Callable[[str], Awaitable[object]]
+"""Waits until the value of a secret is at hand. Raises `CuebookError` if there is none."""
+
+
+async def at_hand(handle: str) -> None:
+    """Used where no secret comes from a manager that may be slow."""
+
+
 class Toolbox:
     """Performs and describes `CallTool`."""
 
