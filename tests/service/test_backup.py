@@ -16,7 +16,7 @@ import pytest
 
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import ENDED
-from cuebook.service.backup import back_up, restore, unpack
+from cuebook.service.copies.backup import back_up, restore, unpack
 from cuebook.stores.sqlite import SqliteStore
 from cuebook.stores.sqlite.snapshot import check_file
 from tests.support.command_line import CommandLine

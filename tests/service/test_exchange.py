@@ -13,8 +13,8 @@ from cuebook.kernel.errors import BadInput
 from cuebook.kernel.ports import Store
 from cuebook.service.audit.keys import SigningKey
 from cuebook.service.audit.signature import Signer
+from cuebook.service.copies.transfer import Copied
 from cuebook.service.service import Service
-from cuebook.service.transfer import Copied
 from cuebook.stores.memory import MemoryStore
 from cuebook.stores.sqlite import SqliteStore
 from tests.support.command_line import CommandLine

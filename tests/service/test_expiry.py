@@ -11,7 +11,7 @@ from cuebook.kernel.engine.engine import Engine
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Settings
-from cuebook.service.expiry import settle
+from cuebook.service.waits.expiry import settle
 from tests.support.programs import PROGRAMS, begin, lines, performers
 
 

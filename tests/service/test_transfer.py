@@ -14,7 +14,7 @@ from cuebook.kernel.errors import RunExists
 from cuebook.kernel.events import ArtifactMade, Checkpointed
 from cuebook.kernel.ports import Removal, Store
 from cuebook.kernel.run import Signal
-from cuebook.service.transfer import EARLIER, Copied, copy_decisions, copy_runs, full_check
+from cuebook.service.copies.transfer import EARLIER, Copied, copy_decisions, copy_runs, full_check
 from cuebook.stores.memory import MemoryStore
 from cuebook.stores.sqlite import SqliteStore
 from tests.support.programs import begin, engine_on

@@ -84,7 +84,7 @@ OWN_EVENTS: tuple[str, ...] = (
     "service/dispatch/temporal/activities.py",
     "service/dispatch/temporal/schedules.py",
 )
-OWN_EVENTS += ("service/nodes.py", "service/node_connections.py", "wiring/triggers.py")
+OWN_EVENTS += ("service/nodes/nodes.py", "service/nodes/connections.py", "wiring/triggers.py")
 OWN_EVENTS += ("surfaces/web/api/hooks.py",)
 
 

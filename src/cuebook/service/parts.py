@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from cuebook.service.budgets.administration import BudgetAdministration
     from cuebook.service.budgets.calendar import Calendar
     from cuebook.service.comparisons import Comparisons
+    from cuebook.service.copies.transfer import Copied
     from cuebook.service.host_steps import HostSteps
     from cuebook.service.job_runner import Handler, JobRunner
-    from cuebook.service.key_waits import KeyWaits
-    from cuebook.service.node_connections import NodeConnections
-    from cuebook.service.nodes import Nodes
+    from cuebook.service.nodes.connections import NodeConnections
+    from cuebook.service.nodes.nodes import Nodes
     from cuebook.service.notifications.channels import Channel
     from cuebook.service.notifications.channels.channel import Reveal
     from cuebook.service.notifications.notifier import Notifier
     from cuebook.service.retention import Retention
     from cuebook.service.runs.bulk import BulkActs
-    from cuebook.service.sensitive import Sensitive
+    from cuebook.service.secrets.key_waits import KeyWaits
+    from cuebook.service.secrets.sensitive import Sensitive
     from cuebook.service.service import Service
-    from cuebook.service.transfer import Copied
     from cuebook.service.triggers.firing import Check, Read, Start, Triggers
     from cuebook.service.usage import By, UsageReport
 
@@ -94,7 +94,7 @@ class Parts(Queries):
     @cached_property
     def sensitive(self) -> Sensitive:
         """The values of sensitive inputs."""
-        from cuebook.service.sensitive import Sensitive
+        from cuebook.service.secrets.sensitive import Sensitive
 
         engine = self._engine
         return Sensitive(
@@ -104,7 +104,7 @@ class Parts(Queries):
     @cached_property
     def nodes(self) -> Nodes:
         """The machines that are paired with this store."""
-        from cuebook.service.nodes import Nodes
+        from cuebook.service.nodes.nodes import Nodes
 
         return Nodes(self._store, self._clock, self.record_act)
 
@@ -195,13 +195,13 @@ class Parts(Queries):
     @cached_property
     def key_waits(self) -> KeyWaits:
         """The runs that wait because a provider rejected their key."""
-        from cuebook.service.key_waits import KeyWaits
+        from cuebook.service.secrets.key_waits import KeyWaits
 
         return KeyWaits(self._store, self._go_on)
 
     def node_connections(self, hub: Hub) -> NodeConnections:
         """Lets nodes connect to this process, and continues the runs that wait for them."""
-        from cuebook.service.node_connections import NodeConnections
+        from cuebook.service.nodes.connections import NodeConnections
 
         hub.changed = self._engine.offers_changed
         return NodeConnections(self.nodes, hub, self._engine.driver, self._clock)
@@ -244,14 +244,14 @@ class Parts(Queries):
         self, runs: Sequence[str], path: Path, who: Principal = Principal(), signer: Signer | None = None, **more: bool
     ) -> list[str]:
         """Writes runs to a file for another installation, with the runs that they need; returns all of them."""
-        from cuebook.service.exchange import export_runs
+        from cuebook.service.copies.exchange import export_runs
 
         runs = [(await self.get(run, who)).id for run in runs]
         return await export_runs(self._store, runs, path, who, signer, **more)
 
     async def import_runs(self, path: Path, who: Principal, see: Callable[[Copied], None]) -> list[Copied]:
         """Adds the runs of an exported file."""
-        from cuebook.service.exchange import import_runs
+        from cuebook.service.copies.exchange import import_runs
 
         results = await import_runs(path, self._store, who, see)
         added = sum(one.result == "copied" for one in results)

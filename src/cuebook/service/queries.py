@@ -26,15 +26,15 @@ from cuebook.kernel.journal import Entry, Record, Verdict, without_void
 from cuebook.kernel.ports import Fate, Gate, Removal, RunFilter
 from cuebook.kernel.run import RunRow, Settings, StepRow, WaitRow
 from cuebook.kernel.short_ids import is_mistyped, normal
-from cuebook.service import lasting_approvals
 from cuebook.service.access.visibility import Rule, Visibility
 from cuebook.service.admin import Today
-from cuebook.service.decisions import typed_changes
 from cuebook.service.playbook_state import States
 from cuebook.service.runs.children import check_not_purged
 from cuebook.service.runs.views import RunView, Sent, sent, view_of, with_results
 from cuebook.service.start import playbook_of
 from cuebook.service.stream import Stream
+from cuebook.service.waits import lasting_approvals
+from cuebook.service.waits.decisions import typed_changes
 from cuebook.service.worker import EVERYONE, SERVED
 from cuebook.stores.refusals import ALIKE, no_wait
 

@@ -56,7 +56,22 @@ from cuebook.kernel.votes import rule_of
 from cuebook.service import worker
 from cuebook.service.access.visibility import Rule
 from cuebook.service.admin import Today, no_policy
-from cuebook.service.decisions import (
+from cuebook.service.parts import Parts, RemoveFiles, no_files
+from cuebook.service.runs.children import check_not_child, check_not_purged, child_start, no_children
+from cuebook.service.runs.views import RunView
+from cuebook.service.secrets.run_secrets import Handles, declared_by, named_in
+from cuebook.service.start import (
+    check_limits,
+    check_postconditions,
+    chosen_in,
+    continuing_id,
+    id_for,
+    new_id,
+    options_of,
+    programs_of,
+)
+from cuebook.service.stream import TENANT_SLOTS
+from cuebook.service.waits.decisions import (
     ABOUT,
     Decision,
     approval,
@@ -70,30 +85,15 @@ from cuebook.service.decisions import (
     raised,
     too_late,
 )
-from cuebook.service.expiry import settle
-from cuebook.service.lasting_approvals import Lasts, lasting
-from cuebook.service.parts import Parts, RemoveFiles, no_files
-from cuebook.service.run_secrets import Handles, declared_by, named_in
-from cuebook.service.runs.children import check_not_child, check_not_purged, child_start, no_children
-from cuebook.service.runs.views import RunView
-from cuebook.service.start import (
-    check_limits,
-    check_postconditions,
-    chosen_in,
-    continuing_id,
-    id_for,
-    new_id,
-    options_of,
-    programs_of,
-)
-from cuebook.service.stream import TENANT_SLOTS
+from cuebook.service.waits.expiry import settle
+from cuebook.service.waits.lasting_approvals import Lasts, lasting
 from cuebook.service.worker import PYTHON
 from cuebook.stores.refusals import no_wait
 
 if TYPE_CHECKING:
     from cuebook.service.dispatch.dispatcher import Dispatcher
     from cuebook.service.runs.edits import EditPlan
-    from cuebook.service.sensitive import Hidden
+    from cuebook.service.secrets.sensitive import Hidden
 
 __all__ = ["PYTHON", "Principal", "RunView", "Service"]
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cuebook.service.dispatch.temporal.dispatcher import TemporalDispatcher
     from cuebook.service.dispatch.temporal.worker import TemporalWorker
     from cuebook.service.insight.metrics import Metrics
-    from cuebook.service.node_connections import NodeConnections
+    from cuebook.service.nodes.connections import NodeConnections
     from cuebook.service.notifications.notifier import Notifier
     from cuebook.service.playbooks.library import Stored
     from cuebook.service.worker import Released, Worker

@@ -11,7 +11,7 @@ from cuebook.kernel.events import Performed, WaitOpened
 from cuebook.kernel.outcomes import Failed
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow, Settings, Signal
-from cuebook.service.expiry import settle
+from cuebook.service.waits.expiry import settle
 from tests.support.programs import PROGRAMS, begin, performers
 
 

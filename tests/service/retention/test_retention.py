@@ -17,9 +17,9 @@ from cuebook.kernel.journal import purged, verify
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow
 from cuebook.service.audit.admin import act_of
+from cuebook.service.copies.transfer import full_check
 from cuebook.service.retention import Criteria, Outcome, Retention
 from cuebook.service.retention.automatic import SLOT, automatic
-from cuebook.service.transfer import full_check
 from cuebook.stores.sqlite import SqliteStore
 from tests.support.programs import begin, engine_on, eventually, new_row, service_on
 from tests.support.records import RecordWriter, claim, driven, fork, long, wait_row

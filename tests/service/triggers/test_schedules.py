@@ -13,8 +13,8 @@ from cuebook.gate.roles import NotAllowed, Principal
 from cuebook.gate.standing_permissions import Allowed
 from cuebook.kernel.errors import BadInput, Conflict, NotFound
 from cuebook.kernel.ports import Store
+from cuebook.service.copies.transfer import copy_decisions
 from cuebook.service.job_runner import JobRunner
-from cuebook.service.transfer import copy_decisions
 from cuebook.service.triggers.permissions import Asking, Permissions
 from cuebook.service.triggers.schedules import Schedule, Schedules, check_times
 from cuebook.service.triggers.target import playbook_of

@@ -13,7 +13,7 @@ from cuebook.kernel.errors import Fenced
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import Signal
 from cuebook.kernel.spending import Spending
-from cuebook.service.transfer import copy_decisions
+from cuebook.service.copies.transfer import copy_decisions
 from cuebook.service.usage import UsageReport
 from cuebook.stores.memory import MemoryStore
 from tests.service.budgets.spenders import ADMIN, Clock, Priced, spend, spender

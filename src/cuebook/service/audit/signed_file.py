@@ -13,7 +13,7 @@ from cuebook.service.audit.collection import is_collection, read_collection
 from cuebook.service.audit.export import Audited, Export, audited, read_export
 from cuebook.service.audit.keys import PublicKey
 from cuebook.service.audit.signature import Statement, check, described, is_signature
-from cuebook.service.exchange import is_exchange, read_runs
+from cuebook.service.copies.exchange import is_exchange, read_runs
 
 
 class ProvenRun(msgspec.Struct, frozen=True):

@@ -36,9 +36,9 @@ from cuebook.kernel.events import ENDED, WAITING
 from cuebook.kernel.run import Budget, RunRow, Settings, WaitRow
 from cuebook.service.contract.envelope import Envelope, EnvelopeWriter, refused, strict_form
 from cuebook.service.contract.requests import Cancel, Resume, Run, Status, read
-from cuebook.service.decisions import Decision, decided
 from cuebook.service.playbooks.library import Stored
 from cuebook.service.service import Service
+from cuebook.service.waits.decisions import Decision, decided
 from cuebook.service.worker import Worker
 
 log = logging.getLogger("cuebook")

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from cuebook.gate.roles import Principal
 from cuebook.kernel.run import Signal, WaitRow
-from cuebook.service.decisions import Decision
+from cuebook.service.waits.decisions import Decision
 from cuebook.system.logs import log_event
 
 log = logging.getLogger("cuebook.people")

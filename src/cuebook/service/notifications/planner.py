@@ -12,9 +12,9 @@ from cuebook.gate.roles import Principal
 from cuebook.kernel.errors import CuebookError, NotFound, StoreError
 from cuebook.kernel.ports import Job, Store
 from cuebook.kernel.run import WaitRow
-from cuebook.service.decisions import check_may_answer, check_may_decide
 from cuebook.service.notifications.message import MESSAGE
 from cuebook.service.notifications.people import People
+from cuebook.service.waits.decisions import check_may_answer, check_may_decide
 
 if TYPE_CHECKING:
     from cuebook.service.queries import Queries

@@ -26,7 +26,7 @@ from cuebook.kernel.run import RunRow
 from cuebook.service.parts import RemoveFiles, no_files
 from cuebook.service.retention.clock import is_steady
 from cuebook.service.retention.criteria import Criteria
-from cuebook.service.sensitive import INDEX, payload
+from cuebook.service.secrets.sensitive import INDEX, payload
 from cuebook.service.worker import EVERYONE, SERVED
 from cuebook.stores.refusals import PURGED_RUN
 

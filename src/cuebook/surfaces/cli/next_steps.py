@@ -14,10 +14,10 @@ from cuebook.kernel.journal import step_at
 from cuebook.kernel.run import RunRow, WaitRow
 from cuebook.kernel.short_ids import short_id
 from cuebook.kernel.votes import rule_of, votes_words
-from cuebook.service.decisions import outcome_shape
-from cuebook.service.lasting_approvals import offered
 from cuebook.service.runs.objects import run_object
 from cuebook.service.service import RunView
+from cuebook.service.waits.decisions import outcome_shape
+from cuebook.service.waits.lasting_approvals import offered
 from cuebook.surfaces.display import SHORT, asked_again, command_line, is_decided, moment, patterns_words, preview_lines
 
 EXIT_CODES = {

@@ -30,8 +30,8 @@ from cuebook.kernel.events import FOR_HOST
 from cuebook.kernel.events import WaitClosed as Closed
 from cuebook.kernel.run import WaitRow
 from cuebook.kernel.votes import is_listed, rule_of, votes_of, votes_words
-from cuebook.service.lasting_approvals import Lasts, offered
 from cuebook.service.service import RunView
+from cuebook.service.waits.lasting_approvals import Lasts, offered
 from cuebook.surfaces import display
 from cuebook.surfaces.mcp import run_report
 from cuebook.surfaces.mcp.host import Caller, Host

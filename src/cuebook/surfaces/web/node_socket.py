@@ -13,8 +13,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from cuebook.kernel.errors import CuebookError, Refused
 from cuebook.performers.nodes import protocol
-from cuebook.service.node_connections import NodeConnections
-from cuebook.service.nodes import PairedAlready, TokenExpired, UnknownKey
+from cuebook.service.nodes.connections import NodeConnections
+from cuebook.service.nodes.nodes import PairedAlready, TokenExpired, UnknownKey
 from cuebook.surfaces.web import problems
 from cuebook.surfaces.web.auth.sessions import bearer_of
 from cuebook.surfaces.web.problems import Problem

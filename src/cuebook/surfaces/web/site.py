@@ -15,7 +15,7 @@ from cuebook.service.access.identity import Identities
 from cuebook.service.access.sign_ins import SignIns
 from cuebook.service.contract.runtime import Runtime
 from cuebook.service.insight.metrics import Metrics
-from cuebook.service.node_connections import NodeConnections
+from cuebook.service.nodes.connections import NodeConnections
 from cuebook.service.notifications.notifier import Notifier
 from cuebook.service.playbooks.history import Histories
 from cuebook.service.playbooks.library import Library

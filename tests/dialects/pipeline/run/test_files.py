@@ -15,7 +15,7 @@ from cuebook.dialects.pipeline.parse import parse
 from cuebook.kernel.files import PIECE
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow
-from cuebook.service.transfer import copy_runs
+from cuebook.service.copies.transfer import copy_runs
 from cuebook.stores.memory import MemoryStore
 from tests.dialects.pipeline.harness import ANYTHING, PipelineHarness
 from tests.support.http_servers import Server, answer

@@ -13,7 +13,7 @@ from cuebook.gate.roles import Principal
 from cuebook.kernel.engine.memory import LARGEST
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow, Settings
-from cuebook.service.transfer import copy_decisions
+from cuebook.service.copies.transfer import copy_decisions
 from cuebook.stores.memory import MemoryStore
 from tests.dialects.pipeline.harness import PipelineHarness
 from tests.gate.harness import LOCAL

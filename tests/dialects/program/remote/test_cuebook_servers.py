@@ -19,8 +19,8 @@ from cuebook.kernel.outcomes import Answer
 from cuebook.kernel.run import Settings
 from cuebook.performers.mcp import McpServer
 from cuebook.performers.tools.toolbox import Toolbox
-from cuebook.service.decisions import Decision
 from cuebook.service.service import Service
+from cuebook.service.waits.decisions import Decision
 from cuebook.stores.sqlite import SqliteStore
 from cuebook.testing import ScriptedModel
 from tests.dialects.program.crashes.test_resume import stop_at

@@ -9,7 +9,7 @@ import pytest
 
 from cuebook.gate.roles import Principal
 from cuebook.kernel.run import Signal
-from cuebook.service.decisions import approval
+from cuebook.service.waits.decisions import approval
 from cuebook.stores.sqlite import SqliteStore
 from tests.support.command_line import CommandLine
 from tests.support.model_server import ModelServer

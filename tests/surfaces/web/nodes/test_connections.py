@@ -108,7 +108,7 @@ async def test_a_new_token_ends_the_old_pairing_and_an_old_token_ends_by_itself(
     await one.ended()
     async with joined(node(app, token, host="near")):
         pass
-    monkeypatch.setattr("cuebook.service.nodes.TOKEN_LIVES", -1.0)
+    monkeypatch.setattr("cuebook.service.nodes.nodes.TOKEN_LIVES", -1.0)
     _, token = await app.service.nodes.renew("shop")
     status, problem = await refused(app, **bearing(token))
     assert (status, problem["code"]) == (401, "token_expired")

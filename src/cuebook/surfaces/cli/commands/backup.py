@@ -11,7 +11,7 @@ import click
 
 from cuebook.config import Config
 from cuebook.kernel.errors import BadInput, NotFound
-from cuebook.service.backup import Checked, Manifest, back_up, restore
+from cuebook.service.copies.backup import Checked, Manifest, back_up, restore
 from cuebook.surfaces import display
 from cuebook.surfaces.cli import completion, options
 from cuebook.surfaces.cli.options import Given, command, configuration

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from cuebook.kernel.errors import BadInput
+from cuebook.service.copies.transfer import Copied
 from cuebook.service.service import Service
-from cuebook.service.transfer import Copied
 from cuebook.surfaces import display
 from cuebook.surfaces.cli import completion, options, session
 from cuebook.surfaces.cli.commands.evidence import check_signed

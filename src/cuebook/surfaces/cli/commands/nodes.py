@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from cuebook.service.nodes import Node, node_object
+from cuebook.service.nodes.nodes import Node, node_object
 from cuebook.service.service import Service
 from cuebook.surfaces import display
 from cuebook.surfaces.cli import options, session

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from cuebook.kernel.run import RunRow
-from cuebook.service.decisions import visits_of
 from cuebook.service.service import Service
+from cuebook.service.waits.decisions import visits_of
 from cuebook.surfaces.cli import completion, options, session
 from cuebook.surfaces.cli.commands.resume import CHANGES, RUN, changes_for, check_model
 from cuebook.surfaces.cli.options import Given, command

@@ -10,9 +10,9 @@ import click
 from cuebook.kernel.errors import BadInput
 from cuebook.kernel.events import ENDED, PAUSES, WAITING
 from cuebook.kernel.run import RunRow
-from cuebook.service.lasting_approvals import LASTING
 from cuebook.service.runs.edits import EditPlan
 from cuebook.service.service import Service
+from cuebook.service.waits.lasting_approvals import LASTING
 from cuebook.surfaces.cli import bulk, completion, options, session
 from cuebook.surfaces.cli.inputs import gather_answers
 from cuebook.surfaces.cli.next_steps import what_next

@@ -12,8 +12,8 @@ import msgspec
 
 from cuebook.config import load
 from cuebook.kernel.errors import BadInput, NotFound, StoreError
+from cuebook.service.copies.transfer import Copied, copy_decisions, copy_runs, full_check
 from cuebook.service.service import Service
-from cuebook.service.transfer import Copied, copy_decisions, copy_runs, full_check
 from cuebook.surfaces import display
 from cuebook.surfaces.cli import options, session
 from cuebook.surfaces.cli.options import Given, command

@@ -22,8 +22,8 @@ from cuebook.kernel.errors import BadInput, Refused
 from cuebook.kernel.events import STATUS_OF_WAIT
 from cuebook.kernel.run import WaitRow
 from cuebook.kernel.votes import rule_of
-from cuebook.service.lasting_approvals import Lasts, offered
 from cuebook.service.service import Principal, Service
+from cuebook.service.waits.lasting_approvals import Lasts, offered
 from cuebook.surfaces import display
 from cuebook.surfaces.cli import next_steps
 from cuebook.surfaces.cli.options import Given

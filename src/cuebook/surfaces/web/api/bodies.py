@@ -13,10 +13,10 @@ from starlette.requests import Request
 from cuebook.gate.roles import Role
 from cuebook.kernel.notices import What
 from cuebook.kernel.run import Budget
-from cuebook.service.lasting_approvals import Lasts
 from cuebook.service.triggers.permissions import LASTS
 from cuebook.service.triggers.schedules import CATCH_UP
 from cuebook.service.triggers.trigger import Overlap
+from cuebook.service.waits.lasting_approvals import Lasts
 from cuebook.surfaces.web.problems import Problem
 
 T = TypeVar("T")

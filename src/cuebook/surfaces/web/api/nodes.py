@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cuebook.service.nodes import node_object
+from cuebook.service.nodes.nodes import node_object
 from cuebook.service.service import Principal
 from cuebook.surfaces.web.api import bodies
 from cuebook.surfaces.web.api.bodies import body

@@ -20,13 +20,13 @@ from cuebook.kernel.events import ENDED, Performed, WaitClosed
 from cuebook.kernel.outcomes import Page
 from cuebook.kernel.ports import RunFilter
 from cuebook.kernel.run import RunRow, WaitRow
-from cuebook.service.decisions import decided
 from cuebook.service.runs import compare
 from cuebook.service.runs import objects as run_objects
 from cuebook.service.runs.bulk import MOST
 from cuebook.service.runs.lists import Asked, RunPage
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.service import Principal
+from cuebook.service.waits.decisions import decided
 from cuebook.surfaces.display import moment, short
 from cuebook.surfaces.web.api import bodies
 from cuebook.surfaces.web.api.artifacts import file_name

@@ -21,9 +21,9 @@ from cuebook.kernel.capabilities import in_words
 from cuebook.kernel.run import RunRow
 from cuebook.kernel.short_ids import short_id
 from cuebook.kernel.votes import rule_of, votes_words
-from cuebook.service.decisions import outcome_shape
-from cuebook.service.lasting_approvals import offered
 from cuebook.service.runs import objects as run_objects
+from cuebook.service.waits.decisions import outcome_shape
+from cuebook.service.waits.lasting_approvals import offered
 from cuebook.surfaces import display
 from cuebook.surfaces.web.api.artifacts import file_name
 from cuebook.surfaces.web.live import timing

@@ -25,7 +25,7 @@ import msgspec
 from cuebook import __version__
 from cuebook.kernel.errors import BadInput, StoreDamaged
 from cuebook.kernel.ports import Store
-from cuebook.service.transfer import copy_decisions, copy_runs, full_check
+from cuebook.service.copies.transfer import copy_decisions, copy_runs, full_check
 from cuebook.stores.sqlite import SqliteStore
 from cuebook.stores.sqlite.database import logs_beside
 from cuebook.stores.sqlite.schema import MIGRATIONS

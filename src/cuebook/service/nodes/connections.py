@@ -14,7 +14,7 @@ from cuebook.performers.nodes import protocol
 from cuebook.performers.nodes.hub import Connection, Hub, Link, Refusal
 from cuebook.performers.nodes.protocol import Hello
 from cuebook.performers.nodes.records import Presence
-from cuebook.service.nodes import Candidate, Nodes
+from cuebook.service.nodes.nodes import Candidate, Nodes
 from cuebook.system.logs import log_event
 
 log = logging.getLogger("cuebook")

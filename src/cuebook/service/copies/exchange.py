@@ -27,8 +27,8 @@ from cuebook.kernel.ports import RunCopy, Store
 from cuebook.kernel.run import RunRow
 from cuebook.service.audit.keys import read_public_keys
 from cuebook.service.audit.signature import SignedFile, Signer, check, is_signature, unsigned
-from cuebook.service.sensitive import INDEX, payload
-from cuebook.service.transfer import Copied, copy_runs, copy_sensitive, full_check
+from cuebook.service.copies.transfer import Copied, copy_runs, copy_sensitive, full_check
+from cuebook.service.secrets.sensitive import INDEX, payload
 from cuebook.stores.sqlite import SqliteStore
 
 FORMAT = "cuebook-runs-1"

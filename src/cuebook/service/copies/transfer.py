@@ -15,7 +15,7 @@ from cuebook.kernel.journal import Verdict, verify
 from cuebook.kernel.ports import Store
 from cuebook.kernel.run import RunRow
 from cuebook.kernel.triggers import NAMED_TRIGGERS
-from cuebook.service.sensitive import INDEX, payload
+from cuebook.service.secrets.sensitive import INDEX, payload
 from cuebook.service.start import programs_of
 
 KEPT = (

@@ -1,0 +1,1 @@
+"""Runs in other places: backups, exported files and other stores."""

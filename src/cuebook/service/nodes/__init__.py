@@ -1,0 +1,1 @@
+"""Paired machines: who they are, and their connections."""

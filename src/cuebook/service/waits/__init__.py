@@ -1,0 +1,1 @@
+"""How waits end: by decisions, answers, approvals that last, and time."""
