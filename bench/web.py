@@ -4,7 +4,8 @@
 
 Each token is the time at which it left the model, so that its reader can compute how long it took. The server and its model
 run in a separate process. The same tokens are sent over a bare socket in the same run, to show how much of the delay is not due to
-the web app. Text is sent at most once per interval (`TEXT_EVERY` in `cuebook.service.stream`), which accounts for most of it.
+the web app. Text is sent at most once per interval (`TEXT_EVERY` in `cuebook.service.stream`), which accounts for most of it,
+except for the first token after a pause, which is sent at once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOKEN = "a-token-for-the-benchmark-of-the-web-app"
 BOOK = "# Bench\n\n## STEP 1: Talk\n\nTalk.\n"
 MOMENT = re.compile(r"(\d{10,}) ")
-WANTED_MS, WANTED_MB = 100.0, 150.0
+WANTED_FIRST_MS, WANTED_MS, WANTED_MB = 20.0, 50.0, 150.0
 
 
 # --- the server, in a separate process ---
@@ -166,6 +167,7 @@ async def measure(tokens: int, every: float, streams: int) -> dict[str, float]:
         await child.wait()
     return {
         "tokens": len(told),
+        "first_ms": told[0],
         "p50_ms": share(told, 0.5),
         "p99_ms": share(told, 0.99),
         "raw_p50_ms": share(raw, 0.5),
@@ -191,6 +193,7 @@ def main() -> None:
     if given.json:
         print(json.dumps(found))
         return
+    print(f"first token       {found['first_ms']:7.2f} ms   target < {WANTED_FIRST_MS:.0f} ms")
     print(
         f"model to reader   p50 {found['p50_ms']:7.2f} ms   p99 {found['p99_ms']:7.2f} ms   target < {WANTED_MS:.0f} ms"
     )

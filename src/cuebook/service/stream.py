@@ -36,8 +36,11 @@ Event: TypeAlias = Entry | TextChunk | TextReset
 """An event for the readers of a run: a record, or a piece of streaming text."""
 T = TypeVar("T")
 
-TEXT_EVERY = 0.09
-"""Seconds between two bells for text; a page does not need more frequent updates."""
+TEXT_EVERY = 0.025
+"""Seconds between two bells for text; a person does not see more frequent updates."""
+_PER_READER = 0.0005
+"""The same for each reader of the process, so that hundreds of open pages leave time for other work."""
+_MOST_BETWEEN = 0.2
 TENANT_SLOTS = "tenant:"
 """How the names of the limits on the runs of a tenant begin."""
 _KEPT = 200
@@ -137,6 +140,7 @@ class Feed:
         self._stream = stream
         self._recent: deque[Entry] = deque(maxlen=_KEPT)
         self._rung = 0.0
+        """When text rang the bell last."""
         self._ringing: asyncio.TimerHandle | None = None
         self._pause, self._look_at = _SOONEST, 0.0
         self._hurry: asyncio.Task[None] | None = None
@@ -196,7 +200,6 @@ class Feed:
             self._recent.append(entry)
 
     def ring(self) -> None:
-        self._rung = time.monotonic()
         if self._ringing is not None:
             self._ringing.cancel()
             self._ringing = None
@@ -204,9 +207,12 @@ class Feed:
         self.bell = asyncio.Event()
 
     def _ring_for_text(self) -> None:
+        """Rings at once for the first piece after a pause; the pieces that soon follow share a bell."""
         if self._ringing is not None:
             return
-        left = self._rung + TEXT_EVERY - time.monotonic()
+        now = time.monotonic()
+        left = self._rung + self._stream.text_every - now
+        self._rung = now + max(0.0, left)
         if left <= 0:
             self.ring()
         else:
@@ -400,6 +406,11 @@ class Stream:
     @property
     def readers(self) -> int:
         return sum(feed.readers for feed in self._feeds.values())
+
+    @property
+    def text_every(self) -> float:
+        """Seconds between two bells for text: the more readers, the longer."""
+        return min(_MOST_BETWEEN, max(TEXT_EVERY, _PER_READER * self.readers))
 
     async def close(self) -> None:
         """Stops reading what other processes write."""
