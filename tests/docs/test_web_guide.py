@@ -32,6 +32,7 @@ BOOKS = {
 }
 COMMANDS = [line for block in BLOCKS if block.language == "sh" for line in block.text.splitlines()]
 SETTINGS = [line for line in COMMANDS if re.match(r"\w+=", line)]
+REPLY = "It is on its *endpoint*.\n\nOn every one."
 PRINTED = "http://127.0.0.1:8765"
 """The URL of the server in the guide."""
 
@@ -137,7 +138,7 @@ def events_of(streamed: str) -> list[Sse]:
 @pytest.mark.timeout(300)  # dozens of processes
 def test_every_command_of_the_guide_does_what_it_says(cli: CommandLine, server: ModelServer) -> None:
     server.script = lambda request: (
-        "question" if "one word" in str(request["messages"][-1]) else "It is on its endpoint."
+        "question" if "one word" in str(request["messages"][-1]) else REPLY
     )
     (cli.work / "playbooks").mkdir()
     for name, text in BOOKS.items():
@@ -191,7 +192,7 @@ def _check(cli: CommandLine, serving: Serving, said: dict[str, str], seen: list[
 
     assert {one["id"] for one in of("/api/playbooks")["playbooks"]} == {"reply", "note"}
     assert of("/answer")["state"] == "answered"
-    assert [path.read_text() for path in cli.work.glob("reply-*.md")] == ["It is on its endpoint."]
+    assert [path.read_text() for path in cli.work.glob("reply-*.md")] == [REPLY]
     rest = events_of(next(out for command, out in said.items() if "EVENT" in command))
     assert Reader(rest).seen == Reader(seen[len(seen) // 2 + 1 :]).seen
     assert of("/diff/")["values"]["tone"] == ["plain", "warm"]

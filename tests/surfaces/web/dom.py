@@ -126,6 +126,9 @@ class LivePage:
             self._append(data["step"], data["content"])
         elif event.event == "variable-update":
             self._show(data["name"], data["value"])
+        elif event.event == "step-block":
+            self._split(**data)
+            return
         for part in _outermost(_Parser(data.get("html", "")).root):
             self._place(part)
 
@@ -136,6 +139,9 @@ class LivePage:
                 there.parent.children.remove(there)
             return
         if there is not None and there.parent is not None:
+            for kept, new in zip(_within(there), _within(part), strict=False):
+                part.children[part.children.index(new)] = kept
+                kept.parent = part
             at = there.parent.children.index(there)
             there.parent.children[at] = part
             part.parent = there.parent
@@ -160,12 +166,33 @@ class LivePage:
             tails = text.find("pre", class_="tail")
         tails[0].add(content)
 
+    def _split(self, step: str, html: str, first: int, rest: str) -> None:
+        text = self.by_id(f"text-{step}")
+        tails = text.find("pre", class_="tail") if text is not None else []
+        blocks = self.by_id(f"blocks-{step}")
+        if text is None or not tails or (len(blocks.children) if blocks is not None else 0) < first:
+            return
+        if blocks is None:
+            text.add(Element("div", {"class": "blocks", "id": f"blocks-{step}"}), 0)
+        for part in _outermost(_Parser(html).root):
+            self._place(part)
+        said = Element("span", {"class": "said"})
+        said.add(tails[0].text.removesuffix(rest))
+        tails[0].children = []
+        tails[0].add(said)
+        tails[0].add(rest)
+
     def _show(self, name: str, value: Any) -> None:
         if self.by_id(f"var-{name}") is None:
             html = f'<li id="var-{name}" data-part data-into="variables"><b>{name}</b><pre tabindex="0"></pre></li>'
             self["variables"].add(_outermost(_Parser(html).root)[0])
         shown = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
         self[f"var-{name}"].find("pre")[0].children = [shown]
+
+
+def _within(card: Element) -> list[Element]:
+    """The element of a card that has its sub-steps."""
+    return [one for one in card.children if isinstance(one, Element) and one.attributes.get("class") == "within"]
 
 
 def _outermost(one: Element) -> list[Element]:

@@ -27,6 +27,8 @@ class Reader:
         if event.event == "step-content":
             self.tails[step] = self.tails.get(step, "") + event.data["content"]
             return
+        if event.event == "step-block":
+            return  # they depend on the pieces of text
         if event.event == "step-update" and "data-status" not in event.data["html"]:
             return  # other parts changed by a text; their pieces vary in size, as those of the text do
         self.log.append((event.event, event.data))

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cuebook.dialects.markdown.inputs import as_text
-from cuebook.dialects.markdown.model import Book, Step
+from cuebook.dialects.markdown.model import Book, Branch, Step, condition_words
 from cuebook.dialects.presentation.projection import Projection, PublishedEvent, RunEvent, Update
 from cuebook.kernel.events import (
     WAITING,
@@ -41,6 +41,9 @@ class MarkdownProjection(Projection):
         self._entries: list[Entry] = []
         self._streamed: set[str] = set()
         """The steps whose reply has begun to stream."""
+        self.branches = {
+            sub.label: _why(step, branch) for step in book.steps for branch in step.branches for sub in branch.steps
+        }
 
     def see(self, event: RunEvent) -> Update:
         if isinstance(event, Entry):
@@ -69,6 +72,14 @@ class MarkdownProjection(Projection):
             if text and step not in self._streamed:
                 return TextChunk(event.run, event.seq, step, 0, text)
         return None
+
+
+def _why(step: Step, branch: Branch) -> str:
+    """Why a branch is taken."""
+    if branch.condition is not None:
+        return condition_words(branch)
+    others = [condition_words(one) for one in step.branches if one.condition is not None]
+    return f"otherwise, not {' or '.join(others)}"
 
 
 # --- the format's events ---

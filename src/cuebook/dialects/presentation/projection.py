@@ -197,6 +197,8 @@ class Projection:
     page shows every visit to a step."""
     types: Mapping[str, str] = {}
     """The known types of the run's variables, by name."""
+    branches: Mapping[str, str] = {}
+    """The conditions of the branches that steps belong to, in words, by the labels of the steps."""
 
     def see(self, event: RunEvent) -> Update:
         return NOTHING

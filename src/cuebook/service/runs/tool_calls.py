@@ -139,6 +139,11 @@ class ToolCalls:
             latest[path, plan.step] = plan
         return [plan for plan in latest.values() if plan.items]
 
+    @property
+    def plan_versions(self) -> int:
+        """How often plans were written. It changes whenever `plans` may."""
+        return len(self._plans)
+
     def see(self, entry: Entry) -> list[str]:
         """Applies the next entry; returns the keys of the calls that it adds or changes, including removed ones."""
         event, path = entry.event, entry.place.path

@@ -54,11 +54,11 @@ async def test_calls_appear_with_arguments_results_and_times(web: ServedApp, ope
     await web.model(ScriptedModel(script(go_on))).serve()
     run = await web.begin(playbook=web.book("fix.yml", GRAPH))
     page: Page = await (await open_profile()).page(f"/runs/{run}")
-    rows = page.locator("#tool-calls-list > li")
+    rows = page.locator("#step-work > .tool-calls > li")
     await expect(rows).to_have_count(6)
     await expect(rows.nth(5)).to_have_attribute("data-status", "waiting")
-    await expect(page.locator("#tool-plans li[data-status=in_progress]")).to_contain_text("Fix the bug")
-    await expect(page.locator("#tool-plans h3")).to_contain_text("1 of 3 done")
+    await expect(page.locator("#plan-work li[data-status=in_progress]")).to_contain_text("Fix the bug")
+    await expect(page.locator("#plan-work h4")).to_contain_text("1 of 3 done")
 
     await expect(rows.nth(1)).to_have_attribute("data-status", "completed")
     await rows.nth(1).locator("summary").click()
@@ -88,11 +88,9 @@ async def test_calls_appear_with_arguments_results_and_times(web: ServedApp, ope
     await expect(rows).to_have_count(6)
 
 
-async def test_a_run_without_tool_calls_shows_no_panel_for_them(
-    web: ServedApp, open_profile: OpenProfile, tmp_path: Path
-) -> None:
+async def test_a_step_without_tool_calls_shows_none(web: ServedApp, open_profile: OpenProfile, tmp_path: Path) -> None:
     await web.model(ScriptedModel(['{"fixed": true}'])).serve()
     run = await web.begin(playbook=web.book("fix.yml", GRAPH))
     page = await (await open_profile()).page(f"/runs/{run}")
     await expect_status(page, "completed")
-    await expect(page.locator("#panel-tool-calls")).to_be_hidden()
+    await expect(page.locator("#calls-work")).to_be_hidden()

@@ -10,8 +10,10 @@ from zlib import crc32
 
 from cuebook.kernel.context import Text
 from cuebook.kernel.events import Driven, Forked, RunFinished, Suspended
+from cuebook.kernel.fold.state import NOT_REACHED
 from cuebook.kernel.journal import ROOT, Entry, parent_key
 from cuebook.kernel.run import StepRow, WaitRow
+from cuebook.service.runs.tool_calls import Plan, ToolUse
 from cuebook.service.runs.views import Answered, only_answered
 
 Key = tuple[str, str, int]
@@ -26,7 +28,23 @@ class Card:
     row: StepRow
     key: str
     before: str = ""
-    """The key of the card before it."""
+    """The key of the card before it, in the order of all steps."""
+    parent: Card | None = None
+    """The card of the step that it is a sub-step of."""
+    inner: list[Card] = field(default_factory=list)
+    """The cards of its sub-steps."""
+    follows: str = ""
+    """The key of the card before it among those with the same parent."""
+    chosen: dict[str, None] = field(default_factory=dict)
+    """The branches that were chosen in it, and why."""
+    attempt: tuple[int, int, int] | None = None
+    """The last repeated model call: the record of its note, the number of the attempt, and how many there may be."""
+    calls: dict[str, ToolUse] = field(default_factory=dict)
+    """The tool calls of its models, by their keys."""
+    hidden_calls: int = 0
+    """How many earlier ones are not shown."""
+    plan: Plan | None = None
+    """The plan that its model keeps."""
     output: Text | None = None
     texts: dict[int, str] = field(default_factory=dict)
     """The finished replies of models, by the record of each call."""
@@ -65,6 +83,19 @@ class Card:
         return self.row.status
 
     @property
+    def is_unreached(self) -> bool:
+        """Whether the run has not reached it, or ended before it did."""
+        row = self.row
+        return not row.seq and (
+            row.status == "pending" or (row.status == "skipped" and row.reason in ("", NOT_REACHED))
+        )
+
+    @property
+    def before_text(self) -> str:
+        """What precedes the text of its next model call: the replies so far."""
+        return f"{self.tail}\n\n" if self.tail else ""
+
+    @property
     def in_loop(self) -> bool:
         """Whether the step belongs to an item of a loop."""
         return self.row.path != ROOT and self.row.label.endswith("]")
@@ -96,6 +127,8 @@ class Card:
         self.notes = [(one, words) for one, words in self.notes if one < seq]
         self.answers = [(one, answered) for one, answered in self.answers if one < seq]
         self.held = {name: (one, value) for name, (one, value) in self.held.items() if one < seq}
+        if self.attempt is not None and self.attempt[0] >= seq:
+            self.attempt = None
         self.waits.clear()
         if void and (self.row.finished is None or self.row.seq == 0):
             self.output, self.passed_on = None, ""

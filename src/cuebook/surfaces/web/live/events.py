@@ -2,7 +2,8 @@
 
 The page's events have the names, payloads and order of the PLAYBOOK.md format: for each step `step-update` (running), `step-content`
 as text arrives, `step-rendered`, `step-update` (completed), then `variable-update`; in between `step-paused`,
-`elicitation` and `approval`; at the end `status`. A change that belongs to no step is sent with the step that began last,
+`elicitation` and `approval`; at the end `status`. `step-block` is an addition: the blocks of streaming Markdown that are complete, rendered,
+and the rest of the text. A change that belongs to no step is sent with the step that began last,
 and before the first step with its first event. The elements in `html` replace those with the same ids, so an event that
 arrives twice changes nothing.
 """
@@ -16,6 +17,7 @@ import msgspec
 
 from cuebook.kernel.journal import Entry
 from cuebook.kernel.run import WaitRow
+from cuebook.surfaces.web.live.blocks import Blocks
 from cuebook.surfaces.web.live.cards import BUSY, Card
 from cuebook.surfaces.web.live.run_page import Changes, Picture
 from cuebook.surfaces.web.live.stream import Event
@@ -32,10 +34,12 @@ class Pending:
         self.noted: dict[Card, None] = {}
         self.names: dict[str, None] = {}
         """Names of panel parts."""
+        self.calls: dict[str, Card | None] = {}
+        self.plans: dict[Card, None] = {}
         self.run = False
 
     def __bool__(self) -> bool:
-        return bool(self.to_come or self.gone or self.noted or self.names or self.run)
+        return bool(self.to_come or self.gone or self.noted or self.names or self.calls or self.plans or self.run)
 
     def add(self, changes: Changes, names: Iterable[str]) -> None:
         for card in changes.gone:
@@ -46,6 +50,8 @@ class Pending:
         self.to_come |= {card: None for card in cards if card.status == "pending"}
         self.noted |= dict.fromkeys(changes.noted)
         self.names |= dict.fromkeys(names)
+        self.calls |= changes.calls
+        self.plans |= dict.fromkeys(changes.plans)
         self.run = self.run or changes.run
 
 
@@ -56,6 +62,10 @@ class PageEvents:
         self.picture = picture
         self.panels = panels
         self._pending = Pending()
+        self._texts: dict[int, Blocks] = {}
+        """The streaming texts, by the record of each call, with the text of earlier calls in the same step."""
+        self._blocks: dict[Card, int] = {}
+        """How many rendered blocks of each step this reader has been sent."""
 
     def skip(self, entry: Entry) -> None:
         changes = self._see(entry)
@@ -74,8 +84,29 @@ class PageEvents:
         others = Event("step-update", {"step": step, "html": html}) if html else None
         return others, Event("step-content", {"step": step, "content": text[sent:]})
 
+    def blocks(self, asked: Entry, text: str, sent: int) -> tuple[Event, int] | None:
+        card = self.picture.card_at(asked.place)
+        if card is None:
+            return None
+        whole = card.before_text + text
+        if card.output is not None:  # the text chooses the next step
+            return None
+        ends = self._texts.setdefault(asked.seq, Blocks()).read(whole)
+        first = max(sent, self._blocks.get(card, 0))
+        if len(ends) <= first or self.picture.streams(card) > 1:  # concurrent texts are mixed
+            return None
+        html = "".join(
+            part("block", card, number, whole[([0, *ends])[number] : ends[number]])
+            for number in range(first, len(ends))
+        )
+        self._blocks[card] = len(ends)
+        return Event("step-block", {"step": card.key, "html": html, "first": first, "rest": whole[ends[-1] :]}), len(
+            ends
+        )
+
     def restart(self, asked: Entry) -> Event:
         card = self.picture.card_at(asked.place)
+        self._texts.pop(asked.seq, None)
         update = self._update(card, whole=True) if card is not None else Event("step-update", {"step": "", "html": ""})
         return _with(update, self.panels.stream(asked, "", 0))
 
@@ -84,7 +115,7 @@ class PageEvents:
         if (self.picture.interrupted, self.picture.waits_for) == (interrupted, waits_for):
             return None
         self.picture.interrupted, self.picture.waits_for = interrupted, waits_for
-        cards = [card for card in self.picture.order if card.status in BUSY]
+        cards = [card for card in self.picture.at_work if card.status in BUSY]
         html = "".join(self._parts(card, whole=False) for card in cards) + self._run_parts()
         return Event("step-update", {"step": "", "html": html})
 
@@ -111,7 +142,7 @@ class PageEvents:
             yield self._asked(changes.opened)
         if changes.ended:
             others = "" if cards is not None else self._others(()) + lost
-            yield Event("status", {"html": self._run_parts() + part("summary", self.picture) + others})
+            yield Event("status", {"html": self._run_parts() + self._end_parts() + others})
 
     def _steps_for(self, changes: Changes) -> list[Card] | None:
         """The steps that get an event: those whose status changed, or else the step that other changes are sent with.
@@ -146,11 +177,16 @@ class PageEvents:
         """The pending changes as HTML, except for the steps that have their own events."""
         pending, self._pending = self._pending, Pending()
         there = {card.key for card in self.picture.order} if pending.gone else ()
+        called = [(key, card) for key, card in pending.calls.items() if card is None or card not in pending.to_come]
         html = "".join(part("gone", card) for card in pending.gone if card.key not in there)
         html += "".join(self._parts(card, whole=True) for card in pending.to_come if card.status == "pending")
         html += "".join(self.panels.part(name, self.picture) for name in pending.names)
         html += "".join(self._part("head", card) for card in pending.noted if card not in cards)
-        return html + (part("summary", self.picture) if pending.run else "")
+        html += "".join(
+            part("gone_call", key) if card is None else part("call", card.calls[key], card) for key, card in called
+        )
+        html += "".join(part("plan", card) for card in pending.plans)
+        return html + (self._end_parts() if pending.run else "")
 
     def _update(self, card: Card, *, whole: bool) -> Event:
         html = self._parts(card, whole=whole) + self._run_parts()
@@ -159,6 +195,8 @@ class PageEvents:
     def _parts(self, card: Card, *, whole: bool) -> str:
         """A step as HTML: all of it if it is new or starts again, otherwise all but its text."""
         names = ("card", "rail") if whole else ("head", "waits", "rail")
+        if whole:
+            self._blocks.pop(card, None)
         return "".join(self._part(name, card) for name in names)
 
     def _part(self, name: str, card: Card) -> str:
@@ -167,7 +205,11 @@ class PageEvents:
     def _run_parts(self) -> str:
         allowed = part("allowed", self.picture) if self.picture.overrides else ""
         items = part("items", self.picture) if self.picture.loops.is_long else ""
-        return part("run_status", self.picture) + part("run_waits", self.picture) + allowed + items
+        names = ("run_status", "run_actions", "run_waits", "to_come")
+        return "".join(part(name, self.picture) for name in names) + allowed + items
+
+    def _end_parts(self) -> str:
+        return part("outcome", self.picture) + part("summary", self.picture)
 
     def _asked(self, wait: WaitRow) -> Event:
         card = self.picture.card_at(wait.place)
@@ -205,6 +247,9 @@ class JsonEvents:
     def text(self, asked: Entry, text: str, sent: int) -> tuple[None, Event]:
         body = {"call": asked.seq, "offset": sent, "text": text[sent:]}
         return None, Event("TextChunk", {**_where(asked), "event": "TextChunk", "data": body})
+
+    def blocks(self, asked: Entry, text: str, sent: int) -> None:
+        return None
 
     def restart(self, asked: Entry) -> Event:
         return Event("TextReset", {**_where(asked), "event": "TextReset", "data": {"call": asked.seq}})

@@ -6,7 +6,8 @@ same thing. No HTML here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ import msgspec
 
 from cuebook.dialects import registry
 from cuebook.kernel.capabilities import in_words
+from cuebook.kernel.context import Text
 from cuebook.kernel.engine.waits import NEEDS
 from cuebook.kernel.events import (
     ENDED,
@@ -21,6 +23,7 @@ from cuebook.kernel.events import (
     WAITING,
     ArtifactMade,
     CancelRequested,
+    Driven,
     Forked,
     ModelAsked,
     Noted,
@@ -40,6 +43,7 @@ from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line
 from cuebook.kernel.outcomes import CommandResult, Failed, Reply, Resumed
 from cuebook.kernel.run import RunOverride, RunRow, StepRow, WaitRow, overrides_in, stopped
 from cuebook.service.runs.objects import INTERRUPTED
+from cuebook.service.runs.tool_calls import ToolCalls, ToolUse
 from cuebook.service.runs.views import Answers, Nesting, changed_words
 from cuebook.service.stream import Calls
 from cuebook.surfaces.display import FOR_ASSISTANT
@@ -51,6 +55,12 @@ _LIVE_NOTES = {"model_attempt": "The model is called again, ", "model_waiting": 
 """Notes that are shown while a step runs, with the words before each."""
 _UNSEEN = "__"
 """The name of a variable that readers do not see."""
+MOST_CALLS = 200
+"""Number of tool calls to show, so that the page of a long run stays readable."""
+LONGEST_RESULT = 8_000
+"""Number of characters of a tool's result to show."""
+FEW = 3
+"""So many steps that are still to come are shown; more are folded."""
 
 
 @dataclass
@@ -73,6 +83,10 @@ class Changes:
     """Cards with new content and the same status."""
     lost: list[Entry] = field(default_factory=list)
     """Model calls that ended without a reply."""
+    calls: dict[str, Card | None] = field(default_factory=dict)
+    """The keys of tool calls that are new or changed, each with its card; None if it is not shown any more."""
+    plans: list[Card] = field(default_factory=list)
+    """Cards whose plan changed, or how many of their tool calls are shown."""
     run: bool = False
     """Whether the run itself changed: it was cancelled, or continues after its end."""
     ended: bool = False
@@ -90,8 +104,10 @@ class Picture:
         talks: bool = False,
         makes: str = "",
         is_markdown: bool = False,
+        branches: Mapping[str, str] | None = None,
     ) -> None:
-        """`row` identifies the run; everything else comes from its entries. `makes` is its playbook's artifact type.
+        """`row` identifies the run; everything else comes from its entries. `makes` is its playbook's artifact type,
+        `branches` has the conditions of the branches that steps belong to, by label.
 
         With an `order` of labels a step has one card, which shows its last visit, so the page stays small however long the
         run is. With `is_markdown`, outputs are Markdown even if no model wrote them.
@@ -115,8 +131,20 @@ class Picture:
         self.notes: list[str] = []
         """Warnings without a step."""
         self.loops = Loops()
+        self.branches = branches or {}
+        self.tools = ToolCalls(LONGEST_RESULT)
+        self._shown_calls: dict[str, Card] = {}
+        """The cards of the tool calls that are shown, by the keys of the calls."""
+        self._plan_versions = 0
+        self._counts: Counter[str] = Counter()
+        """How many cards have each status."""
+        self._at_work: dict[Card, None] = {}
+        self.begun: dict[Card, None] = {}
+        """The cards that have started, in that order."""
         self.waits: dict[str, WaitRow] = {}
         """Open waits for people."""
+        self._holders: dict[str, Card] = {}
+        """The cards of waits."""
         self.overrides: list[RunOverride] = []
         """What was allowed for this run in advance."""
         self.revoked: Collection[str] = ()
@@ -128,6 +156,11 @@ class Picture:
         self._rewound = False
         self.seq = 0
         self.work = WorkTime()
+        self.elapsed = 0.0
+        """How long the run was running, without waits, until `since`."""
+        self.since: float | None = None
+        """Since when it is running; None if it waits or has ended."""
+        self._last = 0.0
         self._unfinished: dict[Card, None] = {}
         self.latest: Card | None = None
         """The card that was started last."""
@@ -153,9 +186,8 @@ class Picture:
             return self.row.status
         if self.rests:
             return "paused"
-        busy = any(card.row.status in BUSY and not self._holds_wait(card) for card in self.order)
         kinds = {wait.kind for wait in self.waits.values()}
-        if kinds and not busy:
+        if kinds and all(self._holds_wait(card) for card in self._at_work):
             return next(run for kind, (run, _) in STATUS_OF_WAIT.items() if kind in kinds)
         return "pending" if self.row.status == "pending" else "running"
 
@@ -200,8 +232,51 @@ class Picture:
     @property
     def loose_waits(self) -> list[WaitRow]:
         """The waits without a card."""
-        held = {wait for card in self.order for wait in card.waits}
-        return [wait for wait in self.waits.values() if wait.id not in held]
+        return [wait for wait in self.waits.values() if self._holder(wait) is None]
+
+    @property
+    def at_work(self) -> list[Card]:
+        """The cards of steps that are working."""
+        return list(self._at_work)
+
+    @property
+    def tops(self) -> list[Card]:
+        """The cards that are in no other card."""
+        return [card for card in self.order if card.parent is None]
+
+    @property
+    def to_come(self) -> int:
+        """How many steps the run has not reached."""
+        return sum(card.is_unreached for card in self.order) if self.ended else self._counts["pending"]
+
+    @property
+    def sub_steps(self) -> int:
+        """How many sub-steps were completed. They are not counted as steps."""
+        return sum(1 for card in self.order if card.parent is not None and card.row.status == "completed")
+
+    @property
+    def answer(self) -> tuple[Card | None, Text] | None:
+        """The result as text, with the card that shows it: the artifact, or the output of the last completed step."""
+        ended = [card for card in self.tops if card.output is not None and card.row.status == "completed"]
+        last = max(ended, key=lambda card: (card.row.finished or 0.0, card.row.seq), default=None)
+        if self.artifact is not None:
+            same = last is not None and last.output is not None and last.output.digest == self.artifact.content.digest
+            return (last if same else None), self.artifact.content
+        return (last, last.output) if last is not None and last.output is not None else None
+
+    @property
+    def failed(self) -> Card | None:
+        """The step that ended the run: the innermost one that failed last."""
+        ended = [card for card in self.order if card.row.status == "failed"]
+        return max(ended, key=lambda card: card.row.seq, default=None)
+
+    def streams(self, card: Card) -> int:
+        """How many model calls of a card are open."""
+        return sum(1 for asked in self._calls.open.values() if self.card_at(asked.place) is card)
+
+    def _holder(self, wait: WaitRow) -> Card | None:
+        card = self._holders.get(wait.id)
+        return card if card is not None and wait.id in card.waits else None
 
     def card(self, path: str, label: str, visit: int) -> Card | None:
         return self.cards.get(self._key((path, label, visit)))
@@ -229,24 +304,38 @@ class Picture:
         self._tally.apply(entry)
         if self.rests != rested:
             changes.run = True
-            changes.noted += [card for card in self.order if card.row.status in BUSY]
+            changes.noted += self.at_work
         _, rows, dropped = self._tally.take_changes()
         for seq, path in dropped:
             self._drop(seq, path, changes)
         for row in rows:
             self._keep(row, changes, planned=replans or isinstance(entry.event, Planned))
         self._fold(entry, changes)
+        self._clock(entry)
         touched = [(card, status) for card, status in self._before.values() if card not in changes.gone]
         changes.statuses = [card for card, status in touched if status != card.status]
         return changes
 
     # --- inside ---
 
+    def _clock(self, entry: Entry) -> None:
+        """Start or stop the clock when the run begins to run, to wait or to be driven by another process."""
+        last, self._last = self._last, entry.at
+        if isinstance(entry.event, Forked):  # the parent's time does not count
+            self.elapsed, self.since = 0.0, None
+        running = self.status == "running"
+        if self.since is not None and (not running or isinstance(entry.event, Driven)):
+            self.elapsed += max(0.0, (last if running else entry.at) - self.since)
+            self.since = None
+        if running and self.since is None:
+            self.since = entry.at
+
     def _busy(self) -> list[str]:
         """The innermost steps that are working, or in which a suspended run is waiting; otherwise the last step."""
-        cards = (
-            [card for card in self.order if card.waits] if self.work.waits and self.waits else list(self._unfinished)
-        )
+        holders = (self._holder(wait) for wait in self.waits.values()) if self.work.waits else ()
+        cards = list(dict.fromkeys(card for card in holders if card is not None))
+        if not (self.work.waits and self.waits):
+            cards = list(self._unfinished)
         if len(cards) > 1:
             cards = [card for card in cards if not any(inside(other.row, card.row) for other in cards)]
         own = self.latest is not None and self.latest.row.seq >= self._begins
@@ -255,8 +344,7 @@ class Picture:
     def _replan(self, changes: Changes) -> None:
         """Forget the steps that were planned and not begun: a changed text has a plan of its own."""
         for card in [card for card in self.order if not card.row.seq]:
-            self._remove(card)
-            changes.gone.append(card)
+            self._remove(card, changes)
         self._tally.begun = {card.row.label for card in self.order if card.row.path == ROOT}
 
     def _touch(self, card: Card, status: str | None = None) -> None:
@@ -273,11 +361,12 @@ class Picture:
             card = self.cards[key] = Card(row, slug(*key), planned=planned)
             after = self._after(row, planned=planned)
             card.before = self.order[after].key if after >= 0 else ""
+            self._nest(card, after, changes, planned=planned)
             self.order.insert(after + 1, card)
             changes.new.append(card)
             self._touch(card)
         else:
-            self.loops.count(card, -1)
+            self._count(card, -1)
         self._touch(card, card.status)
         if card.row.visit < row.visit:
             self._visit_again(card, changes)
@@ -285,13 +374,53 @@ class Picture:
         if row.started != card.row.started or card in changes.new:
             card.begins = self.work.now
         card.row, card.stopped = row, ""
-        self.loops.count(card, 1)
+        self._count(card, 1)
         self._time(card)
         if begins or (card in changes.new and row.status != "pending"):
             self.latest = card
 
+    def _count(self, card: Card, by: int) -> None:
+        """Count a card with its status; with -1, no longer."""
+        self.loops.count(card, by)
+        self._counts[card.row.status] += by
+        if by > 0 and card.row.status in BUSY:
+            self._at_work[card] = None
+        else:
+            self._at_work.pop(card, None)
+
+    def _nest(self, card: Card, after: int, changes: Changes, *, planned: bool) -> None:
+        """Put a new card into that of the step that it is a sub-step of: the innermost one that is open around it."""
+        card.parent = None if self._rank or planned else self._around(card.row)
+        if card.parent is not None:
+            inner = card.parent.inner
+            card.follows = inner[-1].key if inner else ""
+            inner.append(card)
+            words = self.branches.get(card.row.label)
+            if words:
+                card.parent.chosen[words] = None
+                changes.noted.append(card.parent)
+            return
+        before = self.order[after] if after >= 0 else None
+        while before is not None and before.parent is not None:
+            before = before.parent
+        card.follows = before.key if before is not None else ""
+
+    def _around(self, row: StepRow) -> Card | None:
+        path = row.path
+        while True:
+            found = [one for one in self._unfinished if one.row.path == path and one.row.seq < row.seq]
+            if found:
+                return found[-1]
+            if path == ROOT:
+                return None
+            path = parent_key(path)[0]
+
     def _time(self, card: Card) -> None:
         """Record whether a card is open, and when it ended."""
+        if card.row.started is None:
+            self.begun.pop(card, None)
+        else:
+            self.begun[card] = None
         if card.row.started is not None and card.row.finished is None:
             self._unfinished[card] = None
         else:
@@ -312,19 +441,31 @@ class Picture:
     def _visit_again(self, card: Card, changes: Changes) -> None:
         """Clear a card for its next visit, and remove the cards on branches of the previous one."""
         card.cost_before += card.row.totals.cost
-        card.output, card.errors, card.passed_on = None, None, ""
-        for held in (card.texts, card.prompts, card.notes, card.answers):
+        card.output, card.errors, card.passed_on, card.attempt, card.plan = None, None, "", None, None
+        for key in card.calls:
+            self._shown_calls.pop(key, None)
+        card.hidden_calls += len(card.calls)
+        for held in (card.texts, card.prompts, card.notes, card.answers, card.calls, card.chosen):
             held.clear()
         changes.again.append(card)
         for other in [one for one in self.order if within(one.row.path, card.row.key)]:
-            self._remove(other)
-            changes.gone.append(other)
+            self._remove(other, changes)
 
-    def _remove(self, card: Card) -> None:
-        self.loops.count(card, -1)
+    def _remove(self, card: Card, changes: Changes) -> None:
+        """Remove a card, with its sub-steps."""
+        if self.cards.pop(self._key(card.row.key), None) is None:
+            return
+        for one in list(card.inner):
+            self._remove(one, changes)
+        self._count(card, -1)
         self.order.remove(card)
         self._unfinished.pop(card, None)
-        del self.cards[self._key(card.row.key)]
+        self.begun.pop(card, None)
+        for key in card.calls:
+            self._shown_calls.pop(key, None)
+        if card.parent is not None:
+            card.parent.inner.remove(card)
+        changes.gone.append(card)
         if self.latest is card:
             self.latest = self.order[-1] if self.order else None
 
@@ -337,14 +478,14 @@ class Picture:
                 continue
             self._touch(card, card.status)
             if card.row.seq >= seq and not card.planned:
-                self._remove(card)
-                changes.gone.append(card)
+                self._remove(card, changes)
                 continue
             if card.row.seq >= seq:
                 row = card.row
-                self.loops.count(card, -1)
+                self._count(card, -1)
                 card.row = StepRow(row.path, row.label, row.visit, row.title, position=row.position)
-                self.loops.count(card, 1)
+                self._count(card, 1)
+                card.chosen.clear()
                 card.stopped = ""
                 self._time(card)
             if card.rewind(seq):
@@ -357,6 +498,7 @@ class Picture:
         if answered is not None and card is not None:
             card.answers.append((entry.seq, answered))
             changes.noted.append(card)
+        self._see_calls(entry, changes)
         under_way = dict(self._calls.open)
         call = self._calls.see(entry)
         replied = call if isinstance(event, Performed) and isinstance(event.outcome, Reply) else None
@@ -410,6 +552,39 @@ class Picture:
             case _:
                 pass
 
+    def _see_calls(self, entry: Entry, changes: Changes) -> None:
+        """Show the tool calls and plans of models in the cards of their steps."""
+        for key in self.tools.see(entry):
+            call = self.tools.calls.get(key)
+            card = self._shown_calls.get(key) or (self._card_of_call(call) if call is not None else None)
+            if card is None:
+                continue
+            changes.calls[key] = card if call is not None else None
+            if call is None:
+                card.calls.pop(key, None)
+                self._shown_calls.pop(key, None)
+            else:
+                card.calls[key], self._shown_calls[key] = call, card
+        while len(self._shown_calls) > MOST_CALLS:
+            first = next(iter(self._shown_calls))
+            card = self._shown_calls.pop(first)
+            del card.calls[first]
+            card.hidden_calls += 1
+            changes.calls[first] = None
+            changes.plans.append(card)
+        if self.tools.plan_versions != self._plan_versions:
+            self._plan_versions = self.tools.plan_versions
+            plans = {plan.step: plan for plan in self.tools.plans}
+            here = self.card_at(entry.place)
+            for card in [card for card in self.order if card.plan is not None or card is here]:
+                plan = plans.get(card.row.label)
+                if plan != card.plan:
+                    card.plan = plan
+                    changes.plans.append(card)
+
+    def _card_of_call(self, call: ToolUse) -> Card | None:
+        return self.card_at(Place(call.path, call.step, call.visit))
+
     def _lose(self, calls: list[Entry], changes: Changes) -> None:
         """Redraw the cards of calls that ended without a reply, with the recorded part of their text."""
         changes.lost = [asked for asked in calls if asked.seq not in self._calls.open]
@@ -440,6 +615,9 @@ class Picture:
     def _note(self, entry: Entry, event: Noted, card: Card, changes: Changes) -> None:
         note = registry.note(self.row.dialect, event.name, event.data)
         beginning = _LIVE_NOTES.get(event.name, "")
+        match event:
+            case Noted("model_attempt", {"number": int(number), "of": int(of)}):
+                card.attempt = (entry.seq, number, of)
         if beginning or note.lasting:
             card.notes.append((entry.seq, f"{beginning}{note.words}"))
             changes.noted.append(card)
@@ -497,12 +675,14 @@ class Picture:
         if card is not None:
             self._touch(card, card.status)
             card.waits[wait.id] = wait
+            self._holders[wait.id] = card
         return wait
 
     def _close(self, event: WaitClosed, card: Card | None) -> WaitRow | None:
         if card is not None and event.wait in card.waits:
             self._touch(card, card.status)
             del card.waits[event.wait]
+        self._holders.pop(event.wait, None)
         self.settings |= event.answer.get("settings", {})
         return self.waits.pop(event.wait, None)
 
@@ -510,13 +690,16 @@ class Picture:
         self.finished, self.result, changes.ended = entry.at, event.result, True
         self._rewound = False
         self.waits.clear()
+        self._holders.clear()
         for card in self.order:
             self._touch(card, card.status)
             card.waits.clear()
             card.stopped = stopped(self.row, card.row)
             self._release(card, changes)
             if card.row.status == "pending":
+                self._count(card, -1)
                 card.row = msgspec.structs.replace(card.row, status="skipped")
+                self._count(card, 1)
 
     def __iter__(self) -> Iterator[Card]:
         return iter(self.order)

@@ -4,7 +4,7 @@ An encoder turns entries into events: those of the page, or plain JSON. This mod
 A position is the id of an event. `17.1~15.240.9f3a21bc` means that the following was sent: all records before the 17th, one event
 of the 17th, and the first 240 characters of the model call's text in record 15, whose checksum follows. The checksum
 shows whether the text has started over since. A fourth part is the checksum of all the text that the panels showed before
-its last piece was sent.
+its last piece was sent; one that begins with `n` is the number of rendered blocks that were sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ HEARTBEAT = 15.0
 """Seconds after which an idle stream sends a heartbeat."""
 
 
-_ID = re.compile(r"(\d{1,9})(?:\.(\d{1,6}))?((?:~\d{1,9}\.\d{1,9}\.[0-9a-f]{8}(?:\.[0-9a-f]{8})?){0,200})", re.ASCII)
+_TEXT = r"~\d{1,9}\.\d{1,9}\.[0-9a-f]{8}(?:\.[0-9a-f]{8})?(?:\.n\d{1,6})?"
+_ID = re.compile(rf"(\d{{1,9}})(?:\.(\d{{1,6}}))?((?:{_TEXT}){{0,200}})", re.ASCII)
 
 
 # --- positions ---
@@ -38,16 +39,20 @@ class Sent(NamedTuple):
     check: int = 0
     drawn: int = 0
     """The checksum of the text with its next piece, if the panels that this piece changes were sent already."""
+    blocks: int = 0
+    """How many rendered blocks of its step were sent."""
 
     def plus(self, piece: str) -> Sent:
-        return Sent(self.length + len(piece), crc32(piece.encode("utf-8", "surrogatepass"), self.check))
+        check = crc32(piece.encode("utf-8", "surrogatepass"), self.check)
+        return Sent(self.length + len(piece), check, blocks=self.blocks)
 
     def begins(self, text: str) -> bool:
         """Whether this text starts with what was sent."""
         return len(text) >= self.length and Sent().plus(text[: self.length]).check == self.check
 
     def __str__(self) -> str:
-        return f"{self.length}.{self.check:08x}" + (f".{self.drawn:08x}" if self.drawn else "")
+        drawn, blocks = f".{self.drawn:08x}" if self.drawn else "", f".n{self.blocks}" if self.blocks else ""
+        return f"{self.length}.{self.check:08x}{drawn}{blocks}"
 
 
 NOTHING = Sent()
@@ -74,8 +79,10 @@ class Position(NamedTuple):
             raise Problem(400, "bad_event_id", "Invalid event id.", fix="Pass an id that the stream sent, or none.")
         texts: dict[int, Sent] = {}
         for part in found[3].split("~")[1:]:
-            seq, length, *checks = part.split(".")
-            texts[int(seq)] = Sent(int(length), *(int(check, 16) for check in checks))
+            seq, length, *more = part.split(".")
+            blocks = more.pop().removeprefix("n") if more[-1].startswith("n") else "0"
+            check, drawn = (*(int(one, 16) for one in more), 0)[:2]
+            texts[int(seq)] = Sent(int(length), check, drawn, int(blocks))
         return cls(int(found[1]), int(found[2] or 0), texts)
 
 
@@ -105,6 +112,11 @@ class Encoder(Protocol):
     def text(self, asked: Entry, text: str, sent: int) -> tuple[Event | None, Event]:
         """The text of a model call after its first `sent` characters, which were already sent: an event for other parts that
         it changes, if any, and the event with the rest of the text.
+        """
+
+    def blocks(self, asked: Entry, text: str, sent: int) -> tuple[Event, int] | None:
+        """The event with the rendered blocks of a model call's text after its first `sent` blocks, and how many there are now;
+        None if there are no more.
         """
 
     def restart(self, asked: Entry) -> Event:
@@ -227,6 +239,13 @@ class Reader:
                 yield self._at(other)
             self._texts[seq] = after
             yield self._at(content)
+        if piece or not known:
+            sent = self._texts.get(seq, NOTHING)
+            found = self._encoder.blocks(self._calls.open[seq], text, sent.blocks)
+            if found is not None:
+                event, blocks = found
+                self._texts[seq] = sent._replace(blocks=blocks)
+                yield self._at(event)
 
     def _restart(self, seq: int) -> Iterator[SentEvent]:
         if self._texts.pop(seq, NOTHING) != NOTHING:

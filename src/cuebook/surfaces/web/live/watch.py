@@ -13,6 +13,7 @@ from cuebook.kernel.votes import rule_of
 from cuebook.service.stream import Calls
 from cuebook.surfaces import display
 from cuebook.surfaces.web.api import artifacts
+from cuebook.surfaces.web.live.blocks import blocks_of
 from cuebook.surfaces.web.live.events import JsonEvents, PageEvents
 from cuebook.surfaces.web.live.interrupted import is_interrupted
 from cuebook.surfaces.web.live.run_page import Picture
@@ -49,12 +50,15 @@ async def opened(site: Site, row: RunRow) -> Opened:
         texts = dict(position.texts)
         for seq, asked in calls.open.items():
             flow, card = feed.flow(seq), picture.card_at(asked.place)
-            if flow is None or card is None or not flow.text:
+            if card is None:
                 continue
-            begun = "\n\n" if card.tail and card.key not in tails else ""
+            before = tails.setdefault(card.key, "\n\n" if card.tail else "")
+            if flow is None or not flow.text:
+                continue
             encoder.panels.stream(asked, flow.text, 0)
-            tails[card.key] = tails.get(card.key, begun) + flow.text
-            texts[seq] = NOTHING.plus(flow.text)
+            tails[card.key] = before + flow.text
+            blocks = len(blocks_of(card.before_text + flow.text)[0]) if picture.streams(card) == 1 else 0
+            texts[seq] = NOTHING.plus(flow.text)._replace(blocks=blocks)
     return Opened(picture, encoder.panels, tails, str(position._replace(texts=texts)))
 
 
@@ -83,6 +87,7 @@ async def _encoder(site: Site, row: RunRow) -> PageEvents:
         talks=panels.projection.conversation is not None,
         makes=artifacts.declared(playbook.document) if playbook is not None else "",
         is_markdown=playbook is not None and playbook.dialect.writes_markdown,
+        branches=panels.projection.branches,
     )
     picture.revoked = await site.service.kept(row.tenant, revoked_in(row.id))
     return PageEvents(picture, panels)

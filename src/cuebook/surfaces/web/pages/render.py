@@ -27,14 +27,18 @@ from cuebook.service.waits.lasting_approvals import offered
 from cuebook.surfaces import display
 from cuebook.surfaces.web.api.artifacts import file_name
 from cuebook.surfaces.web.live import timing
+from cuebook.surfaces.web.live.blocks import blocks_of
 from cuebook.surfaces.web.live.cards import Card
-from cuebook.surfaces.web.live.run_page import Picture
+from cuebook.surfaces.web.live.run_page import FEW, Picture
 from cuebook.surfaces.web.pages import formatted
 from cuebook.surfaces.web.problems import for_pages
 
 _HERE = Path(__file__).parents[1]
 _TICKED = re.compile(r"(`{3}[^`\n]+`{3})|(?<!`)`([^`\n]+)`(?!`)")
 """Triple backticks are part of a marker and kept; single backticks around a command are dropped."""
+
+_LONGEST_RESULT = 20_000
+"""Number of characters of a run's result that its page shows first."""
 
 
 @cache
@@ -51,6 +55,7 @@ def environment() -> Environment:
         output=formatted.output,
         preview=formatted.preview,
         diff=formatted.diff,
+        blocks=blocks_of,
         money=money,
         cost=display.cost_of,
         steps=display.steps_of,
@@ -78,6 +83,8 @@ def environment() -> Environment:
         bar=timing.bar,
         shares=timing.shares,
         waits_of=timing.waits,
+        few=FEW,
+        longest_result=_LONGEST_RESULT,
     )
     return made
 

@@ -15,7 +15,7 @@ from cuebook.kernel.events import ValueSet
 from cuebook.kernel.journal import Entry
 from cuebook.surfaces.web.live.run_page import Picture
 from cuebook.surfaces.web.pages.render import part, piece
-from cuebook.surfaces.web.panels.calls import CallsView, ToolCallsView
+from cuebook.surfaces.web.panels.calls import CallsView
 from cuebook.surfaces.web.panels.conversation import ConversationView
 from cuebook.surfaces.web.panels.drawing import DrawingView
 from cuebook.surfaces.web.panels.evidence import EvidenceView
@@ -33,8 +33,8 @@ _VIEWS: dict[str, type[PanelView]] = {
     "calls": CallsView,
 }
 _VARIABLE = "variable"
-_TOOLS = Panel("calls", "tool-calls", "Tool calls")
-"""A panel of every dialect: the tool calls of its models, folded from the journal. It is hidden while there are none."""
+_ASIDE = "drawing"
+"""The kind of panel that is shown in a pane beside the cards."""
 
 
 class RunPanels:
@@ -49,7 +49,7 @@ class RunPanels:
         self._views: dict[str, PanelView] = {}
         if playbook is not None:
             self.projection = playbook.dialect.observe(playbook.document)
-            self._panels = (*playbook.dialect.panels(playbook.document), _TOOLS)
+            self._panels = playbook.dialect.panels(playbook.document)
         for panel in _flat(self._panels):
             self._views[panel.name] = _view(panel, self.projection, playbook)
         self._types = dict(self.projection.types)
@@ -82,7 +82,18 @@ class RunPanels:
 
     def html(self, run: Picture) -> str:
         """All panels as HTML."""
-        shown = [self._shown(panel, run) for panel in self._panels]
+        return self._html(self._panels, run)
+
+    def aside(self, run: Picture) -> str:
+        """The panels beside the cards as HTML."""
+        return self._html([panel for panel in self._panels if panel.kind == _ASIDE], run)
+
+    def others(self, run: Picture) -> str:
+        """All other panels as HTML."""
+        return self._html([panel for panel in self._panels if panel.kind != _ASIDE], run)
+
+    def _html(self, panels: Sequence[Panel], run: Picture) -> str:
+        shown = [self._shown(panel, run) for panel in panels]
         groups = [list(group) for group in _beside(shown)]
         return str(piece("parts/panels.html", groups=groups))
 
@@ -104,8 +115,6 @@ class RunPanels:
 
 
 def _view(panel: Panel, projection: Projection, playbook: Playbook | None) -> PanelView:
-    if panel is _TOOLS:
-        return ToolCallsView(panel, projection)
     if panel.kind != "drawing" or playbook is None:
         return _VIEWS[panel.kind](panel, projection)
     drawing = playbook.dialect.drawing(playbook.document)

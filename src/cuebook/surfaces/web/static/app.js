@@ -17,7 +17,7 @@ document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;
   const card = button.closest("article");
-  const source = card.querySelector(".raw") ?? card.querySelector(".tail");
+  const source = card.querySelector(":scope > .text > .raw") ?? card.querySelector(":scope > .text > .tail");
   const words = (await copied(source?.textContent ?? "")) ? "Copied" : "Not copied";
   const before = button.textContent;
   button.textContent = words;

@@ -13,6 +13,13 @@ export function partsOf(html) {
   );
 }
 
+// Some elements of another page.
+export function piecesOf(html, selector) {
+  const template = document.createElement("template");
+  template.innerHTML = policy.createHTML(html);
+  return [...template.content.querySelectorAll(selector)];
+}
+
 // Puts a part where it belongs: in place of the one with its id, or into the container it names.
 export function place(part) {
   const there = document.getElementById(part.id);
@@ -20,7 +27,10 @@ export function place(part) {
     there?.remove();
     return;
   }
+  if (there?.isEqualNode(part)) return; // a button that is being pressed stays the same one
   if (there) {
+    const within = there.querySelector(":scope > .within"); // the sub-steps of a step have parts of their own
+    if (within) part.querySelector(":scope > .within")?.replaceWith(within);
     const kept = stateOf(there);
     there.replaceWith(part);
     restore(part, kept);

@@ -2,7 +2,8 @@
 // changes nothing.
 
 import { countWaits } from "./badge.js";
-import { partsOf, place } from "./dom.js";
+import { partsOf, piecesOf, place } from "./dom.js";
+import { follow } from "./follow.js";
 
 const ENDED = ["completed", "failed", "cancelled", "expired"];
 const LOOK_EVERY = 4000;
@@ -14,12 +15,16 @@ let failures = 0;
 // Puts parts in their places. The waits may have changed, perhaps through another user.
 function put(html) {
   const before = waiting();
-  partsOf(html).forEach(place);
+  const parts = partsOf(html);
+  parts.forEach(place);
   if (waiting() !== before) countWaits();
+  showElapsed();
+  follow(parts);
 }
 
 function waiting() {
-  return [...document.querySelectorAll("form[data-kind]")].map((one) => one.id).join(" ");
+  const lists = ["run-waits", "asks"].map((id) => document.getElementById(id));
+  return lists.flatMap((one) => [...(one?.querySelectorAll("form[data-kind], a[data-leads]") ?? [])].map((to) => to.id || to.hash)).join(" ");
 }
 
 // JSON with numbers in their original notation: 30.0 is not 30, and long numbers keep all digits.
@@ -33,6 +38,7 @@ const takes = {
   "step-update": ({ html }) => put(html),
   "step-rendered": ({ html }) => put(html),
   "step-content": ({ step, content }) => append(step, content),
+  "step-block": ({ step, html, first, rest }) => split(step, html, Number(JSON.stringify(first)), rest),
   "variable-update": ({ name, value }) => show(name, value),
   "step-paused": ({ message }) => announce("paused", message),
   elicitation: ({ prompt }) => announce("asks", prompt),
@@ -59,10 +65,8 @@ function open() {
   };
   for (const [name, take] of Object.entries(takes)) {
     source.addEventListener(name, (event) => {
-      const follows = atEnd();
       after = event.lastEventId;
       take(read(event.data));
-      if (follows) scrollTo({ top: document.documentElement.scrollHeight });
     });
   }
 }
@@ -134,7 +138,39 @@ function append(step, content) {
   }
   if (tail.lastChild instanceof Text) tail.lastChild.appendData(content);
   else tail.append(content);
+  follow([]);
 }
+
+// The beginning of a streaming text becomes rendered blocks; the text itself stays, for copying, but is not shown.
+function split(step, html, first, rest) {
+  const text = document.getElementById(`text-${step}`);
+  const tail = text?.querySelector(":scope > .tail");
+  let blocks = document.getElementById(`blocks-${step}`);
+  if (!tail || (blocks?.children.length ?? 0) < first) return;
+  if (!blocks) {
+    blocks = Object.assign(document.createElement("div"), { id: `blocks-${step}`, className: "blocks" });
+    text.prepend(blocks);
+  }
+  partsOf(html).forEach(place);
+  const said = Object.assign(document.createElement("span"), { className: "said" });
+  said.textContent = tail.textContent.slice(0, tail.textContent.length - rest.length);
+  tail.replaceChildren(said, rest);
+  follow([]);
+}
+
+// How long the run has been driven, with the server's clock.
+const ahead = Date.now() / 1000 - Number(document.body.dataset.now);
+
+function showElapsed() {
+  const clock = document.querySelector("#run-status .elapsed");
+  if (!clock) return;
+  const { seconds, since } = clock.dataset;
+  const passed = Math.floor(Number(seconds) + Math.max(0, Date.now() / 1000 - ahead - Number(since)));
+  const [hours, minutes] = [Math.floor(passed / 3600), Math.floor(passed / 60) % 60];
+  clock.textContent = hours ? `${hours} h ${minutes} min` : minutes ? `${minutes} min ${passed % 60} s` : `${passed} s`;
+}
+setInterval(showElapsed, 1000);
+showElapsed();
 
 function show(name, value) {
   const id = `var-${name}`;
@@ -191,9 +227,27 @@ document.addEventListener("click", (event) => {
   (field || form).focus({ preventScroll: true });
 });
 
-function atEnd() {
-  return innerHeight + scrollY >= document.documentElement.scrollHeight - 40 && scrollY > 0;
-}
+// Links that lead to something folded open it.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-opens]");
+  const folded = link && document.getElementById(link.hash.slice(1));
+  if (folded) folded.open = true;
+});
+
+// Everything that was sent to a model is fetched when it is opened: it may be long.
+document.addEventListener(
+  "toggle",
+  async ({ target }) => {
+    const link = target.open && target.querySelector?.(":scope > p > a[data-sent]");
+    if (!link || target.querySelector(".sent")) return;
+    const response = await fetch(link.href, { headers: { Accept: "text/html" } });
+    if (!response.ok || target.querySelector(".sent")) return;
+    const place = Object.assign(document.createElement("div"), { className: "sent" });
+    place.append(...piecesOf(await response.text(), "section.panel"));
+    target.append(place);
+  },
+  true,
+);
 
 if (document.getElementById("run-status").hasAttribute("data-ended")) watchEnd();
 else open();
