@@ -137,9 +137,7 @@ def events_of(streamed: str) -> list[Sse]:
 @pytest.mark.needs("curl")
 @pytest.mark.timeout(300)  # dozens of processes
 def test_every_command_of_the_guide_does_what_it_says(cli: CommandLine, server: ModelServer) -> None:
-    server.script = lambda request: (
-        "question" if "one word" in str(request["messages"][-1]) else REPLY
-    )
+    server.script = lambda request: "question" if "one word" in str(request["messages"][-1]) else REPLY
     (cli.work / "playbooks").mkdir()
     for name, text in BOOKS.items():
         cli.write(f"playbooks/{name}", text)

@@ -72,7 +72,7 @@ async def first_run(profile: BrowserProfile) -> None:
     shown = (await text(page, "3a").locator(".raw").text_content() or "").strip()
     assert shown
     async with page.expect_download() as coming:
-        await page.locator("#run-status").get_by_role("link", name="Download").click()
+        await page.locator("#run-outcome").get_by_role("link", name="Download").click()
     download = await coming.value
     assert download.suggested_filename.endswith(".md")
     kept = await asyncio.to_thread(Path(await download.path()).read_text, "utf-8")

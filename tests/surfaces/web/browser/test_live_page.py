@@ -56,23 +56,26 @@ Say yes.
 Write the report.
 """
 
-# Counts the frames, and those in which the end of the running step's text is not on the screen for the second time in turn.
+# Looks at each frame just before it is painted: is the end of the running step's text on the screen? An element that changes its
+# size in every frame makes the browser call the observer then.
 WATCH = """() => {
   window.seen = { frames: 0, missed: [] };
-  let before = true;
-  const look = () => {
-    const heads = document.querySelectorAll('.step-head[data-status="running"]');
-    const head = heads[heads.length - 1];
-    if (head) {
-      const end = Math.max(...[head, head.parentElement.querySelector(':scope > .text')].map((one) => one.getBoundingClientRect().bottom));
-      const there = end > document.querySelector('.strip').getBoundingClientRect().bottom && end <= innerHeight + 1;
-      seen.frames += 1;
-      if (!there && !before) seen.missed.push([head.id, Math.round(end), innerHeight]);
-      before = there;
-    }
-    requestAnimationFrame(() => setTimeout(look));
+  const probe = document.body.appendChild(document.createElement('div'));
+  probe.className = 'unseen';
+  new ResizeObserver(() => {
+    const head = [...document.querySelectorAll('.step-head[data-status="running"]')].at(-1);
+    if (!head) return;
+    const text = head.parentElement.querySelector(':scope > .text');
+    const end = Math.max(...[head, text].map((one) => one.getBoundingClientRect().bottom));
+    const there = end > document.querySelector('.strip').getBoundingClientRect().bottom && end <= innerHeight + 1;
+    seen.frames += 1;
+    if (!there) seen.missed.push([head.id, Math.round(end), innerHeight]);
+  }).observe(probe);
+  const next = () => {
+    probe.style.height = probe.style.height === '1px' ? '2px' : '1px';
+    requestAnimationFrame(next);
   };
-  look();
+  next();
 }"""
 IN_VIEW = """(key) => {
   const box = document.getElementById(`text-${key}`).getBoundingClientRect();
