@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -64,6 +64,7 @@ def environment() -> Environment:
         in_words=in_words,
         duration=duration,
         moment=moment,
+        clock=clock,
         interruption=run_objects.interrupted_words,
         shown=shown,
         counted=counted,
@@ -156,6 +157,7 @@ def duration(seconds: float | None) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 0.95 else display.duration(seconds)
 
 
+@lru_cache(maxsize=1024)
 def moment(at: float | None) -> Markup:
     """A time in the server's time zone; the browser may show it in its own."""
     if at is None:
@@ -163,6 +165,11 @@ def moment(at: float | None) -> Markup:
     written = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
     local = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
     return Markup('<time datetime="{}">{}</time>').format(written, local)
+
+
+def clock(at: float) -> str:
+    """A time of day, in the server's time zone."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
 
 
 def shown(value: Any) -> str:
