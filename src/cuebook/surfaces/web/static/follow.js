@@ -68,8 +68,7 @@ function showInDrawing(boxes) {
     const picture = box.closest(".picture");
     if (!picture || picture.matches(":hover, :focus")) continue;
     const [at, place] = [box.getBoundingClientRect(), picture.getBoundingClientRect()];
-    picture.scrollLeft += at.x + at.width / 2 - place.x - place.width / 2;
-    picture.scrollTop += at.y + at.height / 2 - place.y - place.height / 2;
+    picture.scrollBy(at.x + at.width / 2 - place.x - place.width / 2, at.y + at.height / 2 - place.y - place.height / 2);
   }
 }
 
