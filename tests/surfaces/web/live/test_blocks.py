@@ -6,6 +6,7 @@ import pytest
 
 from cuebook.surfaces.web.live.blocks import Blocks, blocks_of
 from cuebook.surfaces.web.pages.formatted import markdown
+from tests.surfaces.web.markup import TRICKS, Markup
 
 TEXT = """\
 # Heading
@@ -84,3 +85,9 @@ def test_later_text_changes_no_block() -> None:
 )
 def test_what_is_formatted_as_a_whole_has_no_blocks(text: str) -> None:
     assert blocks_of(text) == ([], text)
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_a_block_runs_and_fetches_nothing(trick: str) -> None:
+    blocks, rest = blocks_of(f"Before.\n\n{trick}\n\nAfter.\n\nThe end")
+    assert [danger for block in (*blocks, rest) for danger in Markup(str(markdown(block))).dangers()] == []

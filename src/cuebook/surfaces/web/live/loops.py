@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from cuebook.kernel.journal import ROOT, parent_key
-from cuebook.service.runs.items import FAILED, OVER, SHORT, counted_words, loop_of
+from cuebook.service.runs.items import FAILED, SHORT, counted_words, loop_of
 from cuebook.surfaces.web.live.cards import Card
 
 MOST_FAILURES = 20
@@ -63,9 +63,6 @@ class Loops:
     def is_long(self) -> bool:
         """Whether there are so many steps of items that those that are over are folded."""
         return self._inside > SHORT
-
-    def folds(self, card: Card) -> bool:
-        return self.is_long and card.in_loop and card.row.status in OVER
 
     def status(self, step: str) -> str:
         """The status of a step in all items together, or in its branch; empty if it is in neither."""

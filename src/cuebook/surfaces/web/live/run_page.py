@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -42,6 +43,7 @@ from cuebook.kernel.fold.state import RunState, before_first_record
 from cuebook.kernel.journal import ROOT, Entry, Place, parent_key, same_line
 from cuebook.kernel.outcomes import CommandResult, Failed, Reply, Resumed
 from cuebook.kernel.run import RunOverride, RunRow, StepRow, WaitRow, overrides_in, stopped
+from cuebook.service.runs.items import OVER
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.runs.tool_calls import ToolCalls, ToolUse
 from cuebook.service.runs.views import Answers, Nesting, changed_words
@@ -139,8 +141,10 @@ class Picture:
         self._counts: Counter[str] = Counter()
         """How many cards have each status."""
         self._at_work: dict[Card, None] = {}
-        self.begun: dict[Card, None] = {}
+        self._begun: dict[Card, None] = {}
         """The cards that have started, in that order."""
+        self._unfolded: dict[Card, None] = {}
+        """The same without items of loops that are over."""
         self.waits: dict[str, WaitRow] = {}
         """Open waits for people."""
         self._holders: dict[str, Card] = {}
@@ -238,6 +242,10 @@ class Picture:
     def at_work(self) -> list[Card]:
         """The cards of steps that are working."""
         return list(self._at_work)
+
+    def latest_begun(self, most: int) -> list[Card]:
+        """The cards that were started last, without those that are folded, in that order."""
+        return list(islice(reversed(self._unfolded if self.loops.is_long else self._begun), most))[::-1]
 
     @property
     def tops(self) -> list[Card]:
@@ -418,9 +426,13 @@ class Picture:
     def _time(self, card: Card) -> None:
         """Record whether a card is open, and when it ended."""
         if card.row.started is None:
-            self.begun.pop(card, None)
+            self._begun.pop(card, None)
         else:
-            self.begun[card] = None
+            self._begun[card] = None
+        if card.row.started is None or (card.in_loop and card.row.status in OVER):
+            self._unfolded.pop(card, None)
+        else:
+            self._unfolded[card] = None
         if card.row.started is not None and card.row.finished is None:
             self._unfinished[card] = None
         else:
@@ -460,7 +472,8 @@ class Picture:
         self._count(card, -1)
         self.order.remove(card)
         self._unfinished.pop(card, None)
-        self.begun.pop(card, None)
+        self._begun.pop(card, None)
+        self._unfolded.pop(card, None)
         for key in card.calls:
             self._shown_calls.pop(key, None)
         if card.parent is not None:

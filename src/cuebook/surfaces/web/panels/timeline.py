@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -18,8 +17,6 @@ from cuebook.surfaces.web.pages.render import duration, piece, words
 from cuebook.surfaces.web.panels.view import PanelView
 
 _MOST_BARS = 60
-_LATEST = 600
-"""So many of the cards that were started last are considered, most of which may be folded."""
 _AHEAD = 0.15
 """Space for steps that are still running, as a fraction of the time so far."""
 
@@ -56,8 +53,7 @@ class TimelineView(PanelView):
         return piece("panels/timeline.html", name=self.panel.name, bars=list(self._bars(run)))
 
     def _bars(self, run: Picture) -> Iterator[Bar]:
-        latest = [card for card in islice(reversed(run.begun), _LATEST) if not run.loops.folds(card)]
-        begun = latest[:_MOST_BARS][::-1]
+        begun = run.latest_begun(_MOST_BARS)
         if not begun:
             return
         first = min(card.begins for card in begun)
