@@ -45,10 +45,10 @@ from cuebook.kernel.outcomes import CommandResult, Failed, Reply, Resumed
 from cuebook.kernel.run import RunOverride, RunRow, StepRow, WaitRow, overrides_in, stopped
 from cuebook.service.runs.items import OVER
 from cuebook.service.runs.objects import INTERRUPTED
-from cuebook.service.runs.tool_calls import ToolCalls, ToolUse
 from cuebook.service.runs.views import Answers, Nesting, changed_words
 from cuebook.service.stream import Calls
 from cuebook.surfaces.display import FOR_ASSISTANT
+from cuebook.surfaces.web.live.calls import ShownCalls
 from cuebook.surfaces.web.live.cards import BUSY, Card, Key, WorkTime, inside, slug, within
 from cuebook.surfaces.web.live.loops import Loops
 
@@ -57,10 +57,6 @@ _LIVE_NOTES = {"model_attempt": "The model is called again, ", "model_waiting": 
 """Notes that are shown while a step runs, with the words before each."""
 _UNSEEN = "__"
 """The name of a variable that readers do not see."""
-MOST_CALLS = 200
-"""Number of tool calls to show, so that the page of a long run stays readable."""
-LONGEST_RESULT = 8_000
-"""Number of characters of a tool's result to show."""
 FEW = 3
 """So many steps that are still to come are shown; more are folded."""
 
@@ -134,10 +130,7 @@ class Picture:
         """Warnings without a step."""
         self.loops = Loops()
         self.branches = branches or {}
-        self.tools = ToolCalls(LONGEST_RESULT)
-        self._shown_calls: dict[str, Card] = {}
-        """The cards of the tool calls that are shown, by the keys of the calls."""
-        self._plan_versions = 0
+        self.calls = ShownCalls()
         self._counts: Counter[str] = Counter()
         """How many cards have each status."""
         self._at_work: dict[Card, None] = {}
@@ -454,10 +447,9 @@ class Picture:
         """Clear a card for its next visit, and remove the cards on branches of the previous one."""
         card.cost_before += card.row.totals.cost
         card.output, card.errors, card.passed_on, card.attempt, card.plan = None, None, "", None, None
-        for key in card.calls:
-            self._shown_calls.pop(key, None)
         card.hidden_calls += len(card.calls)
-        for held in (card.texts, card.prompts, card.notes, card.answers, card.calls, card.chosen):
+        self.calls.forget(card)
+        for held in (card.texts, card.prompts, card.notes, card.answers, card.chosen):
             held.clear()
         changes.again.append(card)
         for other in [one for one in self.order if within(one.row.path, card.row.key)]:
@@ -474,8 +466,7 @@ class Picture:
         self._unfinished.pop(card, None)
         self._begun.pop(card, None)
         self._unfolded.pop(card, None)
-        for key in card.calls:
-            self._shown_calls.pop(key, None)
+        self.calls.forget(card)
         if card.parent is not None:
             card.parent.inner.remove(card)
         changes.gone.append(card)
@@ -511,7 +502,9 @@ class Picture:
         if answered is not None and card is not None:
             card.answers.append((entry.seq, answered))
             changes.noted.append(card)
-        self._see_calls(entry, changes)
+        calls, plans = self.calls.see(entry, self)
+        changes.calls |= calls
+        changes.plans += plans
         under_way = dict(self._calls.open)
         call = self._calls.see(entry)
         replied = call if isinstance(event, Performed) and isinstance(event.outcome, Reply) else None
@@ -564,39 +557,6 @@ class Picture:
                 self._end(entry, event, changes)
             case _:
                 pass
-
-    def _see_calls(self, entry: Entry, changes: Changes) -> None:
-        """Show the tool calls and plans of models in the cards of their steps."""
-        for key in self.tools.see(entry):
-            call = self.tools.calls.get(key)
-            card = self._shown_calls.get(key) or (self._card_of_call(call) if call is not None else None)
-            if card is None:
-                continue
-            changes.calls[key] = card if call is not None else None
-            if call is None:
-                card.calls.pop(key, None)
-                self._shown_calls.pop(key, None)
-            else:
-                card.calls[key], self._shown_calls[key] = call, card
-        while len(self._shown_calls) > MOST_CALLS:
-            first = next(iter(self._shown_calls))
-            card = self._shown_calls.pop(first)
-            del card.calls[first]
-            card.hidden_calls += 1
-            changes.calls[first] = None
-            changes.plans.append(card)
-        if self.tools.plan_versions != self._plan_versions:
-            self._plan_versions = self.tools.plan_versions
-            plans = {plan.step: plan for plan in self.tools.plans}
-            here = self.card_at(entry.place)
-            for card in [card for card in self.order if card.plan is not None or card is here]:
-                plan = plans.get(card.row.label)
-                if plan != card.plan:
-                    card.plan = plan
-                    changes.plans.append(card)
-
-    def _card_of_call(self, call: ToolUse) -> Card | None:
-        return self.card_at(Place(call.path, call.step, call.visit))
 
     def _lose(self, calls: list[Entry], changes: Changes) -> None:
         """Redraw the cards of calls that ended without a reply, with the recorded part of their text."""
