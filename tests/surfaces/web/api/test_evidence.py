@@ -8,6 +8,7 @@ from typing import Any
 from cuebook.service.audit.keys import SigningKey, read_public_keys
 from cuebook.service.audit.signed_file import verify_file
 from cuebook.service.service import Principal
+from cuebook.testing import ScriptedModel
 from tests.surfaces.web.served_app import ServedApp
 
 BOOK = "# T\n\n## STEP 1: A\n\nDo it.\n"
@@ -18,7 +19,7 @@ async def test_a_run_and_the_whole_audit_are_downloaded_and_verified(web: Served
     file.write_bytes(SigningKey.new().pem())
     file.chmod(0o600)
     flags: dict[str, Any] = {"evidence.key": f"file:{file}"}
-    await web.serve(**flags)
+    await web.model(ScriptedModel(["Done."])).serve(**flags)
     run = await web.begin(playbook=web.book("t.md", BOOK))
     await web.until(run, "completed")
     given = await web.get("/api/evidence/key")
@@ -37,7 +38,7 @@ async def test_a_run_and_the_whole_audit_are_downloaded_and_verified(web: Served
 
 
 async def test_without_a_key_files_are_not_signed_and_roles_decide(web: ServedApp, tmp_path: Path) -> None:
-    await web.serve()
+    await web.model(ScriptedModel(["Done."])).serve()
     run = await web.begin(playbook=web.book("t.md", BOOK))
     await web.until(run, "completed")
     assert (await web.client.get("/api/evidence/key")).status_code == 404
