@@ -181,7 +181,7 @@ class Markdown(Dialect):
         for step in document.steps:
             found.append(OutlinedStep(step.label, step.title, "", _question(step)))
             for branch in step.branches:
-                found += [OutlinedStep(sub.label, sub.title, step.label, _question(sub)) for sub in branch.steps]
+                found += [OutlinedStep(sub.label, sub.own_title, step.label, _question(sub)) for sub in branch.steps]
         return tuple(found)
 
     def places(self, document: Book, text: str) -> frozenset[str]:

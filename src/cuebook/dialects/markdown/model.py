@@ -120,6 +120,12 @@ class Step(msgspec.Struct, frozen=True):
     approval: Approval | None = None
 
     @property
+    def own_title(self) -> str:
+        """The title as written; empty for the only sub-step of a branch without headings."""
+        letter = self.label.removeprefix(str(self.number))
+        return "" if letter and self.title == f"Branch {letter}" else self.title
+
+    @property
     def branches_on_itself(self) -> bool:
         """Whether a condition refers to the output of this step, so that the step runs before its branch is chosen.
 

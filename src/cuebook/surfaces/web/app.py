@@ -57,6 +57,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/playbooks", "GET", pages.to_library, "viewer", "page"),
     Endpoint("/playbooks/{id}", "GET", pages.playbook, "viewer", "page"),
     Endpoint("/playbooks/{id}/run", "GET", pages.preflight, "runner", "page"),
+    Endpoint("/playbooks/{id}/run", "POST", pages.begin, "runner", "form"),
     Endpoint("/runs", "GET", pages.runs, "viewer", "page"),
     Endpoint("/runs/{id}", "GET", pages.run, "viewer", "page"),
     Endpoint("/runs/{id}/diff/{other}", "GET", pages.diff, "viewer", "page"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
@@ -267,13 +269,29 @@ def _half_character(raw: bytes) -> str:
 
 async def fields(request: Request) -> dict[str, str]:
     """The fields of a form; the last value counts if a field is repeated."""
+    return dict(await pairs(request))
+
+
+async def pairs(request: Request) -> list[tuple[str, str]]:
+    """The fields of a form in their order, with repeated ones."""
     try:
         text = (await request.body()).decode()
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except UnicodeDecodeError:
         raise Problem(400, "bad_form", "The form is not valid UTF-8.", fix=_FIX) from None
     except ValueError:
         raise Problem(422, "bad_body", f"A form may have at most {_MOST_FIELDS} fields.", fix=_FIX) from None
+
+
+def amounts(given: Mapping[str, str]) -> Amounts:
+    """A budget from the fields of a form."""
+    try:
+        found = msgspec.convert(given, Amounts, strict=False)
+    except msgspec.ValidationError as error:
+        raise Problem(422, "bad_body", f"Invalid limit: {error}.", fix="Correct it and start again.") from None
+    if math.inf in (found.money, found.seconds):
+        raise Problem(422, "bad_body", "Invalid limit: it must be finite.", fix="Correct it and start again.")
+    return found
 
 
 def idempotency_key(request: Request) -> str:

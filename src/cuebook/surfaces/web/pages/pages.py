@@ -15,9 +15,7 @@ from starlette.responses import RedirectResponse, Response
 
 from cuebook.dialects.playbook import recorded
 from cuebook.kernel.errors import CuebookError
-from cuebook.kernel.events import PlannedStep
 from cuebook.kernel.run import RunRow
-from cuebook.service.playbooks.library import Listed
 from cuebook.service.runs.lists import LISTED
 from cuebook.service.runs.objects import INTERRUPTED
 from cuebook.service.service import PYTHON, Principal
@@ -27,7 +25,8 @@ from cuebook.surfaces.web import problems
 from cuebook.surfaces.web.api import library as catalog
 from cuebook.surfaces.web.api import runs as rest
 from cuebook.surfaces.web.api import schedules as rest_schedules
-from cuebook.surfaces.web.api.bodies import fields
+from cuebook.surfaces.web.api.bodies import fields, idempotency_key, pairs
+from cuebook.surfaces.web.api.start import start
 from cuebook.surfaces.web.auth import oidc
 from cuebook.surfaces.web.auth.access_log import sign_in_refused, signed_in, signed_out
 from cuebook.surfaces.web.auth.guard import ANONYMOUS, waiting_for, wants_json
@@ -35,7 +34,7 @@ from cuebook.surfaces.web.auth.redirect import HOME, safe_path
 from cuebook.surfaces.web.drawing import layout as drawing
 from cuebook.surfaces.web.live.interrupted import interrupted
 from cuebook.surfaces.web.live.watch import opened
-from cuebook.surfaces.web.pages.preflight import before_run, costs_of
+from cuebook.surfaces.web.pages.preflight import before_run, costs_of, pauses_of, start_of
 from cuebook.surfaces.web.pages.render import page
 from cuebook.surfaces.web.pages.tiles import Tile, findings, grave
 from cuebook.surfaces.web.problems import Problem
@@ -142,12 +141,19 @@ async def preflight(request: Request, site: Site, who: Principal) -> Response:
         models=models,
         groups=[_group(provider, models) for provider in usable["providers"]],
         default=default,
-        labels=_steps(one),
+        pauses=pauses_of(one.playbook),
         alternatives=one.summary.alternatives,
         findings=grave(await asyncio.to_thread(findings, one.text, str(one.path))),
         estimate=costs,
         before=before.overview,
     )
+
+
+async def begin(request: Request, site: Site, who: Principal) -> Response:
+    """Starts a run from the form as a browser without JavaScript sends it."""
+    asked = start_of(request.path_params["id"], await pairs(request))
+    row = await start(site, asked, who, idempotency_key(request))
+    return RedirectResponse(f"/runs/{row.id}", 303)
 
 
 def _group(provider: dict[str, Any], models: list[dict[str, str]]) -> dict[str, Any]:
@@ -161,11 +167,6 @@ def _group(provider: dict[str, Any], models: list[dict[str, str]]) -> dict[str, 
     else:
         note = "" if own else f"{name} offers no model for text."
     return {"provider": name, "models": own, "note": note}
-
-
-def _steps(one: Listed) -> list[PlannedStep]:
-    """All steps and sub-steps, without duplicate labels."""
-    return list(one.document.every_step)
 
 
 # --- runs ---

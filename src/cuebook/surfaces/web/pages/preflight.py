@@ -1,11 +1,12 @@
-"""The content of a playbook's pages before a run: an overview of its explanation, and the cost with each model."""
+"""The content of a playbook's pages before a run: an overview of its explanation, the cost with each model, and the form."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from cuebook.dialects.playbook import Playbook
 from cuebook.kernel.errors import CuebookError
 from cuebook.kernel.outcomes import EffectFailed
 from cuebook.kernel.run import RunRow, Settings
@@ -15,6 +16,7 @@ from cuebook.service.preview.explanation import Explanation, explain
 from cuebook.service.service import Principal
 from cuebook.surfaces.display import money
 from cuebook.surfaces.explanation import NO_PRICE, Overview, cost_words, overview
+from cuebook.surfaces.web.api import bodies
 from cuebook.surfaces.web.site import Site
 from cuebook.wiring.preview import preview_setup
 
@@ -26,6 +28,16 @@ class Costs(NamedTuple):
     """The cost with the preselected model."""
     basis: str
     by_model: dict[str, str]
+
+
+class Pause(NamedTuple):
+    """A step after which a run can pause."""
+
+    label: str
+    title: str
+    """Empty if only its label says which step it is."""
+    depth: int
+    """How many steps enclose it."""
 
 
 class BeforeRun(NamedTuple):
@@ -79,3 +91,36 @@ def _basis(typical: TypicalUse | None) -> str:
         f"the average of the last {typical.runs} completed runs" if typical.runs > 1 else "as in its last completed run"
     )
     return f"{typical.tokens.input:,} tokens in, {typical.tokens.output:,} out: {runs}"
+
+
+def pauses_of(playbook: Playbook) -> list[Pause]:
+    """All steps and sub-steps, without duplicate labels."""
+    outlined = {one.label: one for one in playbook.outline}
+    found: dict[str, Pause] = {}
+    for step in playbook.document.every_step:
+        one = outlined.get(step.label)
+        outer = found.get(one.within) if one is not None else None
+        title = step.title if one is None else one.title
+        found[step.label] = Pause(step.label, title, 0 if outer is None else outer.depth + 1)
+    return list(found.values())
+
+
+def start_of(playbook: str, sent: Sequence[tuple[str, str]]) -> bodies.Start:
+    """What the fields of a form ask for. Empty fields count as left out, as they do in a browser with JavaScript.
+
+    A checkbox follows a hidden field of its name, which says what it means if it is not checked.
+    """
+    form = {name: value for name, value in sent if value}
+    limits = _named(form, "budget_")
+    return bodies.Start(
+        playbook=playbook,
+        model=form.get("model", ""),
+        inputs=_named(form, "var_"),
+        options={**_named(form, "option_"), **dict.fromkeys(_named(form, "switch_"), True)},
+        breakpoints=[value for name, value in sent if name == "breakpoints"],
+        budget=bodies.amounts(limits) if limits else None,
+    )
+
+
+def _named(form: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name.removeprefix(prefix): value for name, value in form.items() if name.startswith(prefix)}

@@ -74,7 +74,7 @@ function contents(form, submitter) {
   const made = {};
   const meant = submitter?.value;
   for (const field of form.elements) {
-    if (field.type === "radio" && !field.checked) continue;
+    if ((field.type === "radio" && !field.checked) || "plain" in field.dataset) continue;
     const { group, name, list, budget } = field.dataset;
     if (field.dataset.answer) {
       made.value = answered(field, made.value);
