@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -25,6 +26,7 @@ Writes a **report**.
 - `notes` (text: none): What to begin with
 - `charts` (boolean: true): Whether charts are drawn
 - `draft` (boolean): Whether it is a draft
+- `tone` (enum: warm, plain): How it sounds
 
 ## STEP 1: Outline
 
@@ -109,6 +111,7 @@ async def test_the_button_stays_in_view_and_many_steps_are_folded(
     await pauses.click()
     await expect(page.get_by_text("some are chosen")).to_be_visible()
     await page.get_by_label("topic").fill("Tea")
+    await page.get_by_label("tone").select_option("warm")
     run = await ran(web, page)
     assert (run["status"], run["waits"][0]["step"]) == ("paused", "2")
 
@@ -126,6 +129,7 @@ async def test_what_the_form_says_is_what_the_run_gets(
     assert await page.get_by_label("draft").get_attribute("required") is None
     await page.get_by_label("topic").fill("Tea & <b>milk</b> + 1%\u20ac")
     await page.get_by_label("charts").uncheck()
+    await page.get_by_label("tone").select_option("warm")
     await page.get_by_label("1 Outline").check()
     await page.get_by_text("Limits").click()
     await page.get_by_label("Tokens").fill("900000")
@@ -136,14 +140,29 @@ async def test_what_the_form_says_is_what_the_run_gets(
     assert (await web.service.settings(run["run"]))[1].budget.tokens == 900_000
     await page.go_back()
     await page.get_by_label("topic").fill("Tea")
+    await page.get_by_label("tone").select_option("warm")
     await page.get_by_label("draft").check()
     await page.get_by_label("charts").check()
+    await page.get_by_label("1 Outline").uncheck()
     again = await ran(web, page)
     assert (again["inputs"]["draft"], again["inputs"]["charts"]) == ("true", "true")
     assert again["run"] != run["run"]
-    if not scripts:
+    if scripts:
+        # A fork has the same fields, and sends only what was changed.
+        await page.locator("#fork > summary").click()
+        fork = page.locator("#fork form")
+        await expect(fork.get_by_label("draft")).to_be_checked()
+        await fork.get_by_label("charts").uncheck()
+        await fork.get_by_label("tone").select_option("plain")
+        async with page.expect_request("**/fork") as sent:
+            await fork.get_by_role("button", name="Fork").click()
+        assert json.loads((await sent.value).post_data or "")["values"] == {"charts": "false", "tone": "plain"}
+        await page.wait_for_url(lambda url: again["run"] not in url)
+        await expect(page.locator("#var-charts pre")).to_have_text("false")
+    else:
         await page.go_back()
         await page.get_by_label("topic").fill("Tea")
+        await page.get_by_label("tone").select_option("warm")
         await page.get_by_label("Model").fill("nobody/knows")
         await page.get_by_role("button", name="Run Playbook").click()
         await expect(page.get_by_role("heading", level=1)).not_to_contain_text("Run")

@@ -7,7 +7,7 @@ same thing. No HTML here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from cuebook.dialects import registry
+from cuebook.dialects.dialect import Input
 from cuebook.kernel.capabilities import in_words
 from cuebook.kernel.context import Text
 from cuebook.kernel.engine.waits import NEEDS
@@ -103,6 +104,7 @@ class Picture:
         makes: str = "",
         is_markdown: bool = False,
         branches: Mapping[str, str] | None = None,
+        declared: Iterable[Input] = (),
     ) -> None:
         """`row` identifies the run; everything else comes from its entries. `makes` is its playbook's artifact type,
         `branches` has the conditions of the branches that steps belong to, by label.
@@ -116,6 +118,8 @@ class Picture:
         """Whether a panel shows its questions."""
         self.makes = makes
         self.is_markdown = is_markdown
+        self.declared = {one.name: one for one in declared}
+        """The inputs that its playbook declares."""
         self.interrupted = False
         """Whether no process is driving it; the journal does not record this."""
         self.waits_for = ""

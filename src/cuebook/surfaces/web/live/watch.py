@@ -88,6 +88,7 @@ async def _encoder(site: Site, row: RunRow) -> PageEvents:
         makes=artifacts.declared(playbook.document) if playbook is not None else "",
         is_markdown=playbook is not None and playbook.dialect.writes_markdown,
         branches=panels.projection.branches,
+        declared=playbook.inputs if playbook is not None else (),
     )
     picture.revoked = await site.service.kept(row.tenant, revoked_in(row.id))
     return PageEvents(picture, panels)

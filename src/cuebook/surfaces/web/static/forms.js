@@ -108,13 +108,15 @@ function answered(field, before) {
 
 function isMeant(field) {
   if (field.disabled) return false;
+  if ("changed" in field.dataset) return isChanged(field);
   if ("boolean" in field.dataset) return true;
-  if ("switch" in field.dataset) return field.checked;
-  return "changed" in field.dataset ? field.value !== initial(field) : field.value !== "";
+  return "switch" in field.dataset ? field.checked : field.value !== "";
 }
 
-function initial(field) {
-  return field.defaultValue;
+function isChanged(field) {
+  if (field.type === "checkbox") return field.checked !== field.defaultChecked;
+  if (field.options) return !field.selectedOptions[0]?.defaultSelected;
+  return field.value !== field.defaultValue;
 }
 
 function valueOf(field) {
