@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
+from urllib.parse import urlencode
 
+import httpx2
 import pytest
 
 from cuebook.dialects import registry
@@ -14,6 +16,7 @@ from cuebook.performers.models.model import ModelError, Request, Tokens
 from cuebook.performers.models.scripted import Line, Says, ScriptedModel
 from cuebook.service.preview.explanation import Explanation, explain
 from cuebook.wiring.preview import preview_setup
+from tests.support.doubling_program import DESK
 from tests.support.runtime import GATED
 from tests.surfaces.web.markup import TRICKS, Markup
 from tests.surfaces.web.served_app import ServedApp
@@ -44,6 +47,25 @@ Brew {{chosen}} for {{cups}}.
 ## ARTIFACTS
 
 type: markdown
+"""
+FORK = """\
+id: fork
+name: Fork
+entry: a
+inputs:
+  loud: {type: boolean, default: true}
+  sure: {type: boolean, required: true}
+  names: {type: "string[]"}
+nodes:
+  a: {name: A, instruction: Begin.}
+  b: {name: B, instruction: Do one.}
+  c: {name: C, instruction: Do the other.}
+  d: {name: D, instruction: End.}
+edges:
+  - {from: a, to: b}
+  - {from: a, to: c}
+  - {from: b, to: d}
+  - {from: c, to: d}
 """
 ASKS = """\
 # Asks
@@ -258,6 +280,42 @@ async def test_a_single_step_has_no_breakpoints(web: ServedApp) -> None:
     web.book("one.md", "# One\n\n## STEP 1: Only\n\nSay it.\n")
     await web.model(ScriptedModel([])).serve()
     assert "Pause after" not in (await page(web, "/playbooks/one/run")).words
+
+
+async def test_a_form_without_javascript_starts_any_dialect(web: ServedApp) -> None:
+    web.book("fork.yml", FORK)
+    web.book("desk.pbasm", DESK)
+    await web.model(ScriptedModel(["Done."], cycle=True)).serve()
+
+    async def sent(book: str, *more: tuple[str, str]) -> httpx2.Response:
+        """What the form says as it is, with other values for some of its fields."""
+        made = await page(web, f"/playbooks/{book}/run")
+        begun = [(str(a["name"]), str(a.get("value") or "")) for tag, a in made.elements if is_sent(tag, a)]
+        body = urlencode([*begun, *more])
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "text/html"}
+        return await web.client.post(f"/playbooks/{book}/run", content=body, headers=headers)
+
+    async def begun(response: httpx2.Response) -> dict[str, Any]:
+        assert response.status_code == 303, response.text
+        return dict(await web.get(f"/api{response.headers['location']}"))
+
+    run = await begun(await sent("fork", ("switch_parallel", "on"), ("var_names", "a, b"), ("budget_money", "0.5")))
+    assert run["inputs"] == {"loud": True, "sure": False, "names": ["a", "b"]}
+    settings = (await web.service.settings(run["run"]))[1]
+    assert (settings.options["parallel"], settings.budget.money) == (True, 0.5)
+    run = await begun(await sent("desk", ("option_call", "Twice(number=4)")))
+    assert (await web.service.settings(run["run"]))[1].options["call"] == "Twice(number=4)"
+    for wrong in (("budget_money", "inf"), ("budget_tokens", "1.5"), ("budget_tokens", "x"), ("breakpoints", "none")):
+        refused = await sent("fork", ("switch_parallel", "on"), wrong)
+        assert refused.status_code == 422, wrong
+        assert "<h1>" in refused.text
+
+
+def is_sent(tag: str, attributes: dict[str, str | None]) -> bool:
+    """Whether a browser sends the field of a form that nobody has touched."""
+    if tag not in ("input", "textarea") or not attributes.get("name"):
+        return False
+    return attributes.get("type") != "checkbox" or "checked" in attributes
 
 
 async def test_a_run_is_read_without_javascript(web: ServedApp) -> None:
