@@ -142,11 +142,11 @@ async def test_a_run_is_followed_after_every_reload(web: ServedApp, open_profile
 async def test_a_reader_on_a_phone_who_scrolls_away_is_left_alone_and_jumps_back_with_the_keyboard(
     web: ServedApp, open_profile: OpenProfile
 ) -> None:
-    gates = [asyncio.Event(), asyncio.Event()]
+    gates = {number: asyncio.Event() for number in (16, 17, 60)}
 
     def says(request: Request) -> Says:
         words = request.messages[-1].text
-        held = gates[0] if "part 16." in words else gates[1] if "part 17." in words else None
+        held = next((gate for number, gate in gates.items() if f"part {number}." in words), None)
         return Says(PARAGRAPH * 8, chunk=50, **({"wait_for": held, "pause_at": 500} if held else {}))  # type: ignore[arg-type]
 
     await web.model(ScriptedModel(says)).serve()
@@ -163,7 +163,7 @@ async def test_a_reader_on_a_phone_who_scrolls_away_is_left_alone_and_jumps_back
     await page.keyboard.press("Home")
     jump = page.get_by_role("button", name="Jump to step 16")
     await expect(jump).to_be_visible()
-    gates[0].set()
+    gates[16].set()
     await expect(page.get_by_role("button", name="Jump to step 17")).to_be_visible()
     assert await page.evaluate("scrollY") == 0
     await page.reload()  # it is remembered
@@ -178,7 +178,7 @@ async def test_a_reader_on_a_phone_who_scrolls_away_is_left_alone_and_jumps_back
     await expect(page.locator("#rail-100")).to_be_visible()
     await page.get_by_label("All steps").uncheck()
     await page.locator("#jump").evaluate("one => one.click()")
-    gates[1].set()
+    gates[17].set()
     await expect(page.locator("#step-40")).to_be_visible()
     await page.get_by_role("button", name="Cancel").click()
     await page.wait_for_selector("#run-status[data-ended]")
