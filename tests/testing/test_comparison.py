@@ -14,7 +14,7 @@ from cuebook.kernel.errors import BadInput, NotFound
 from cuebook.performers.models.scripted import ScriptedModel
 from cuebook.service.comparisons import COMPARISON, Cell, Comparison
 from cuebook.testing.cases import Called, Expected, Words
-from cuebook.testing.comparison.driver import Purse, drive_all, unfinished
+from cuebook.testing.comparison.driver import CostLimit, drive_all, unfinished
 from cuebook.testing.comparison.plan import MOST_RUNS, models_in, plan, read_cases
 from cuebook.testing.comparison.results import checked
 from cuebook.testing.comparison.table import Share, table_of, table_of_runs
@@ -125,17 +125,17 @@ async def test_of_two_starts_of_a_cell_there_is_one_run(runtime: RuntimeHarness)
 
 
 async def test_money_is_set_aside_before_a_run_starts() -> None:
-    purse = Purse(1.0, 0.1)
+    limit = CostLimit(1.0, 0.1)
     first, second, unknown = Cell(0, 0, 0), Cell(0, 0, 1), Cell(0, 0, 2)
-    assert await purse.take(first, 0.5) == 0.5
-    waiting = asyncio.create_task(purse.take(second, 0.6))
+    assert await limit.take(first, 0.5) == 0.5
+    waiting = asyncio.create_task(limit.take(second, 0.6))
     await asyncio.sleep(0)
     assert not waiting.done()
-    await purse.pay(first, 0.2)
+    await limit.pay(first, 0.2)
     assert await waiting == 0.6
-    await purse.pay(second, 0.6)
-    assert await purse.take(first, 0.5) is None  # and nothing is under way that could leave more
-    assert await purse.take(unknown, None) == pytest.approx(0.1)
+    await limit.pay(second, 0.6)
+    assert await limit.take(first, 0.5) is None  # and nothing is under way that could leave more
+    assert await limit.take(unknown, None) == pytest.approx(0.1)
 
 
 def test_what_the_journal_does_not_have_is_not_checked() -> None:

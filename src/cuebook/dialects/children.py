@@ -63,7 +63,7 @@ class ChildUse(msgspec.Struct, frozen=True):
     known: Mapping[str, Any] = {}
     """The values that are known before a run."""
     handles: tuple[str, ...] = ()
-    """The inputs for which the author chose a secret, or whoever started the caller did."""
+    """The inputs for which the author, or the person who started the caller, chose a secret."""
 
 
 class Pins(msgspec.Struct, frozen=True):

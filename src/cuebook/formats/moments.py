@@ -1,4 +1,4 @@
-"""Moments as people write them: so long ago, or a date in local time: `30d`, `2026-11-01`, `2026-11-01T09:30`."""
+"""Moments as people write them: how long ago, or a date in local time: `30d`, `2026-11-01`, `2026-11-01T09:30`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What starts runs besides people, as journals and lists name it: a kind and, for most kinds, a name."""
+"""What starts runs other than people, as in journals and lists: a kind and, for most kinds, a name."""
 
 from __future__ import annotations
 

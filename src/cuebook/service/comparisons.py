@@ -55,7 +55,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     created: float
     mark: str
-    """A signature of everything that its runs start with: the same command goes on with the same comparison."""
+    """A signature of everything that its runs start with: the same command continues the same comparison."""
     variants: tuple[Variant, ...]
     cases: tuple[ComparedCase, ...]
     repeat: int
@@ -93,7 +93,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.variants) * len(self.cases) * self.repeat - len(self.deleted)
 
     def key(self, cell: Cell) -> str:
-        """The key that the run of a cell is started with: it is started once, whoever tries how often."""
+        """The key that the run of a cell is started with: it is started once, no matter who tries or how often."""
         return f"{self.trigger}:{cell.variant}:{cell.case}:{cell.repetition}"
 
     def run_of(self, cell: Cell, tenant: str) -> str:
@@ -128,7 +128,7 @@ class Comparisons:
         return Comparison(id=new_id(), owner=who.name, created=self._queries.clock(), **parts)
 
     def mark_of(self, parts: Mapping[str, Any]) -> str:
-        """The signature of what runs start with. Without the key of the store it tells nothing about it."""
+        """The signature of what runs start with. Without the key of the store, it reveals nothing about them."""
         return self._queries.tokens.signer()(f"comparison {msgspec.json.encode(parts, order='sorted').decode()}")
 
     async def listed(self, who: Principal = Principal()) -> list[Comparison]:

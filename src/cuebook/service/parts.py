@@ -129,7 +129,7 @@ class Parts(Queries):
         return Notifier(self._store, self._service, settings, channels, reveal, public_url)
 
     async def notify(self, notice: Job) -> None:
-        """Puts a notice, as `notices.notice` makes it, unless nobody is to be notified of anything."""
+        """Stores a notice, as `notices.notice` makes it, unless no notifications are configured."""
         if self.notifies:
             await self._store.put_job(notice)
 

@@ -58,7 +58,7 @@ class Queries(States):
     """Read-only queries about runs."""
 
     def __init__(self, engine: Engine, today: Today, tokens: Tokens, visible: Rule = "all") -> None:
-        """`visible` says whose runs users see who are not admins."""
+        """`visible` says whose runs users other than admins see."""
         super().__init__(engine.store, today, engine.clock)
         self._engine = engine
         self.visibility = Visibility(engine.store, engine.codec, visible)

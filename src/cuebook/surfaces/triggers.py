@@ -156,11 +156,11 @@ def trigger_line(trigger: Trigger) -> str:
 
 def view_lines(view: TriggerView, now: float) -> Iterator[str]:
     trigger = view.trigger
-    yield f"{trigger.KIND} {trigger.name}: {state_of(trigger)}{f'. {trigger.suspended}' if trigger.suspended else ''}"
+    yield f"{trigger.COMMAND} {trigger.name}: {state_of(trigger)}{f'. {trigger.suspended}' if trigger.suspended else ''}"
     yield f"  fires: {when(trigger)}"
     yield f"  runs: {trigger.target.words} ({trigger.target.path}), for {trigger.owner}"
     if trigger.target.workspace:
-        yield f"  a server or worker of the workspace {trigger.target.workspace} fires it"
+        yield f"  fired by a server or worker of the workspace {trigger.target.workspace}"
     yield from (f"  {line}" for line in target_lines(trigger.target))
     yield f"  while a run is unfinished, a firing is {OVERLAP[trigger.overlap]}"
     if isinstance(trigger, Schedule):
@@ -190,11 +190,11 @@ def target_lines(target: Target) -> Iterator[str]:
 
 
 def time_lines(schedule: Schedule) -> Iterator[str]:
-    """How late a firing may be, and what delays it."""
+    """How late a firing may start, and what delays it."""
     if schedule.timer:
-        yield f"Temporal counts the time (schedule {schedule.timer})"
+        yield f"timed by Temporal (schedule {schedule.timer})"
     late = display.duration(schedule.catch_up)
-    yield f"a firing may be {late} late{f', and is delayed by up to {display.duration(schedule.jitter)}' if schedule.jitter else ''}"
+    yield f"a firing may start up to {late} late{f', and is delayed by up to {display.duration(schedule.jitter)}' if schedule.jitter else ''}"
 
 
 def _times(schedule: Schedule, now: float) -> Iterator[str]:
@@ -247,4 +247,4 @@ def asking_lines(view: TriggerView) -> Iterator[str]:
         yield f"allowed in advance by {standing.by} until {display.moment(standing.expires)}"
     if any(one.allowed for one in waits):
         yield f"`{display.command_line(f'{trigger.COMMAND} allow {trigger.name}')}` allows in advance what can be allowed"
-        yield f"  with --digest {view.digest}, only as long as it is what you see here"
+        yield f"  with --digest {view.digest}, it does so only if nothing has changed since"

@@ -1,4 +1,4 @@
-"""Everything that a server or worker does besides driving runs."""
+"""Everything that a server or worker does in addition to driving runs."""
 
 from __future__ import annotations
 

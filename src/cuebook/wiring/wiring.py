@@ -369,7 +369,7 @@ class Wiring:
         return self.factory.vault.resolve(handle) if handle else ""
 
     def background(self, service: Service) -> AbstractAsyncContextManager[None]:
-        """What a server or worker does besides driving runs, until the end of the block."""
+        """What a server or worker does in addition to driving runs, until the end of the block."""
         from cuebook.wiring.background import background
 
         return background(self, service)

@@ -72,7 +72,7 @@ async def test_a_call_that_is_larger_than_the_whole_limit_is_not_promised_to_fit
     assert await spend(service, "run") == PAUSED
     said = (
         "The next call may use up to $2.0000, which never fits in the budget 'person:ann' of $1.5000 a day. Waiting does"
-        " not change that: raise it with `cuebook budget set --person 'ann'`, or let this run go on with"
+        " not change that: raise it with `cuebook budget set --person 'ann'`, or let this run continue with"
         " `cuebook budget allow`."
     )
     assert (await pause(store)).prompt == said
@@ -397,8 +397,8 @@ async def test_people_see_their_own_budgets_and_only_admins_set_them(store: Stor
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("all", {"month": -1.0}, "must not be negative"),
-        ("all", {"soft": 1.5, "day": 1.0}, "between 0 and 100 %"),
+        ("all", {"month": -1.0}, "must be 0 or more"),
+        ("all", {"soft": 1.5, "day": 1.0}, "between 0% and 100%"),
         ("all", {"soft": 0.5}, "needs a limit"),
         ("team:x", {"day": 1.0}, "not the name of a budget"),
         ("all", {"week": 1.0}, "has no 'week'"),

@@ -100,7 +100,7 @@ async def test_a_firing_that_is_later_than_its_catch_up_is_missed_and_notified(c
     assert await clocked.runs() == []
     assert await clocked.history() == [("2026-03-02T06:00:00Z", "missed")]
     (text,) = await clocked.notices()
-    assert text == "Schedule 'tea' missed a firing of tea.md. No process was there in time."
+    assert text == "Schedule 'tea' missed a firing of tea.md. No server or worker was running in time."
     await clocked.look("2026-03-03 06:29")
     assert len(await clocked.runs()) == 1
 

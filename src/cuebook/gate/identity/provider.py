@@ -156,13 +156,13 @@ class Provider:
         return None
 
     async def _secret(self) -> str:
-        """The client's secret. Why there is none concerns whoever runs this server, and not its visitors."""
+        """The client's secret. Why it is missing is for the operator of this server, not for visitors."""
         try:
             return await self._reveal(self.settings.secret)
         except CuebookError as error:
             log.warning("oidc.client_secret: %s", error)
             words = f"This server has no secret for {self.settings.label} now."
-            raise ProviderDown(words, fix="Ask whoever runs it to look at its log.") from None
+            raise ProviderDown(words, fix="Ask its operator to look at its log.") from None
 
     async def _id_claims(self, raw: str, nonce: str, access_token: str) -> dict[str, Any]:
         from authlib.oidc.core import CodeIDToken  # type: ignore[import-untyped]

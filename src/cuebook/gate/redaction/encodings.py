@@ -250,7 +250,7 @@ class Form:
 
 
 def all_forms_of(name: str, value: str) -> Iterator[Form]:
-    """As `forms_of`; also in any case and backwards, as a model may repeat what is a name or an address."""
+    """Like `forms_of`, but also in any case and backwards, as a model may repeat a name or an address."""
     yield Form(name, [any_case(char) for char in value])
     yield Form(name, [any_case(char) for char in reversed(value)])
     others = (value.lower(), value.upper(), value[::-1]) if len(value) <= LONGEST_ANY_CASE else ()

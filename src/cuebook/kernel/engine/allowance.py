@@ -44,7 +44,7 @@ class Paid:
         self.hold = hold
 
     def settlement(self, outcome: AnyOutcome) -> list[Spending]:
-        """What the record of the outcome changes besides counting what the call used."""
+        """What the record of the outcome changes in addition to counting what the call used."""
         return [] if self.hold is None else [given_back(self.hold.most, outcome)]
 
 

@@ -99,7 +99,7 @@ Children = Callable[[ChildRequest], Awaitable[ChildStart | Failed]]
 
 
 Allowances = Callable[[RunRow], Awaitable[Allowance | None]]
-"""Returns what limits a run besides its own budget; None if nothing does. Called before each model call."""
+"""Returns the limits of a run in addition to its own budget, or None. Called before each model call."""
 
 
 async def nothing_limits(row: RunRow) -> None:

@@ -121,7 +121,7 @@ class RunState:
         self._begun: dict[Place, tuple[float, str, bool]] = {}
         """When each of them began, its model, and whether its cost counts as unknown until it ends."""
         self.on_spent: Callable[[Spent], None] | None = None
-        """Called with what calls use, by whoever writes the records."""
+        """Called with what calls use, by the writer of the records."""
         self.cut: list[StepRow] = []
         self._dropped: list[tuple[int, str]] = []
         self._done: list[tuple[int, str, StepStatus, bool]] = []

@@ -16,13 +16,13 @@ class RunMark(msgspec.Struct, frozen=True):
 
 
 class RunFilter(TypedDict, total=False):
-    """What runs must be like to be listed. All of these must hold; what is left out, or None, does not matter."""
+    """The conditions for a run to be listed. All must hold; those that are None or left out do not apply."""
 
     tenant: str | None
     visible: Collection[str] | None
     """Only runs of these owners: what the user may see. An empty collection finds nothing."""
     shown: Collection[str] | None
-    """Runs with these ids are visible, too, whoever owns them."""
+    """Runs with these ids are visible, too, no matter who owns them."""
     owner: str | None
     name: str | None
     """The playbook's name."""

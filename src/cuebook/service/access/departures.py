@@ -148,7 +148,7 @@ async def _suspend(store: Store, records: Administration, trigger: Trigger, now:
             break
     else:
         return
-    kind, command = trigger.KIND.capitalize(), f"cuebook {trigger.COMMAND}"
+    kind, command = trigger.COMMAND.capitalize(), f"cuebook {trigger.COMMAND}"
     fix = f"`{command} resume {trigger.name}` resumes it if they are added again."
     key = f"{trigger.trigger}.{trigger.created:.3f}.departed"
     text = f"{kind} '{trigger.name}' is suspended. {reason} {fix}"

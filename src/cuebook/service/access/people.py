@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORMER = "former_user"
 """The kind of the records of users who were removed."""
 GROUPS = "groups_of_user"
-"""The kind of the records that say when the token was made whose groups a user has."""
+"""The kind of the records of when the token that gave a user their groups was issued."""
 _ODD = re.compile(r"[^A-Za-z0-9._@-]+")
 _LONGEST = 64
 

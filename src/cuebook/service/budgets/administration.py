@@ -116,10 +116,10 @@ class BudgetAdministration:
         return await self._continue(name, who)
 
     async def allow(self, run: str, who: Principal = Principal(), *, reason: str = "") -> list[Release]:
-        """Lets one run go on although a budget is spent, until the period is over. What it uses still counts."""
-        who.require("approver", "let a run go on over its budget")
+        """Lets one run continue although a budget is spent, until the period is over. What it uses still counts."""
+        who.require("approver", "let a run continue beyond its budget")
         row = await self._service.get(run, who)
-        check_not_child(row, "let go on")
+        check_not_child(row, "allowed to continue")
         waits, now = await self._pauses(who, row.id), self._clock()
         if not waits:
             raise Refused(f"Run {row.id} does not wait for a budget.", fix=f"`cuebook show {row.id}` shows the run.")

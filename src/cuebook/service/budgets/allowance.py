@@ -115,7 +115,7 @@ class Budgets:
 
     async def hold(self, row: RunRow, model: str, estimate: Estimate) -> Hold | Exceeded | None:
         found = await self._hold(row, model, estimate)
-        if isinstance(found, Exceeded):  # another process may just have raised the budget, or let this run go on
+        if isinstance(found, Exceeded):  # another process may just have raised the budget, or let this run continue
             self._read_again()
             found = await self._hold(row, model, estimate)
         return found
@@ -177,7 +177,7 @@ class Budgets:
                     if (budget.name, limit.period) == (why.budget, why.period):
                         await self._mark(row, limit, day, "hard", f"{why.message} Run {row.id} is paused.")
         except Exception:
-            log.exception("Nobody could be notified of a budget.")
+            log.exception("No one could be notified about a budget.")
 
     # --- inside ---
 
@@ -251,7 +251,7 @@ def _never_fits(limit: Limit, call: str) -> str:
     whole = " and ".join(filter(None, ("" if limit.money is None else money_words(limit.money), tokens)))
     return (
         f"{call}, which never fits in the budget '{budget.name}' of {whole} a {limit.period}. Waiting does not change"
-        f" that: raise it with `cuebook budget set{budget.flags()}`, or let this run go on with `cuebook budget allow`."
+        f" that: raise it with `cuebook budget set{budget.flags()}`, or let this run continue with `cuebook budget allow`."
     )
 
 

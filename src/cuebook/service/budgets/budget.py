@@ -17,9 +17,9 @@ from cuebook.service.budgets.calendar import PERIODS, Period
 BUDGET = "budget"
 """The kind of these records in the store."""
 MARK = "budget_mark"
-"""The kind of the records that say of which period somebody was notified."""
+"""The kind of the records of periods for which people were notified."""
 RELEASE = "budget_release"
-"""The kind of the records that let a run go on although a budget is spent."""
+"""The kind of the records that let a run continue although a budget is spent."""
 ALL, PERSON, PLAYBOOK = "all", "person", "playbook"
 EACH = "*"
 """Instead of a person: everyone who has no budget of their own, each alone."""
@@ -122,7 +122,7 @@ class Limit(NamedTuple):
 
 
 class Release(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Lets one run go on although a budget is spent. What it uses still counts."""
+    """Lets one run continue although a budget is spent. What it uses still counts."""
 
     run: str
     budget: str
@@ -160,9 +160,9 @@ def checked(budget: PeriodBudget) -> PeriodBudget:
         raise BadInput("A budget needs a limit.", fix="For example: --month 50.")
     for name, value in limits.items():
         if value is not None and not 0 <= value < float("inf"):
-            raise BadInput(f"The limit {name} must not be negative, and not {value}.", fix="Use 0 or more.")
+            raise BadInput(f"The limit {name} must be 0 or more, got {value}.", fix="Correct it.")
     if not 0 < budget.soft <= 1:
-        raise BadInput(f"The soft mark must be between 0 and 100 %, not {budget.soft:.0%}.", fix="For example: 80%.")
+        raise BadInput(f"The soft mark must be between 0% and 100%, not {budget.soft:.0%}.", fix="For example: 80%.")
     if budget.scope not in (ALL, PERSON, PLAYBOOK) or (budget.scope != ALL) != bool(budget.subject):
         raise BadInput(f"'{budget.name}' is not the name of a budget.", fix="Use all, person:NAME or playbook:NAME.")
     return budget

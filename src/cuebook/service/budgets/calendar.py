@@ -52,7 +52,7 @@ def checked_day(text: str, where: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        raise BadInput(f"{where}: '{text}' is not a day.", fix="Write it as in 2026-03-31.") from None
+        raise BadInput(f"{where}: expected a day, got '{text}'.", fix="Write it as in 2026-03-31.") from None
 
 
 def zone_of(name: str) -> tzinfo:

@@ -1,4 +1,4 @@
-"""What an observer can learn about a run that this process drives, besides its events."""
+"""What an observer can learn about a run that this process drives, in addition to its events."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _NEXT = {
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said, in one channel or to one person."""
+    """A message for one channel or one person."""
 
     id: str
     """The same for each attempt to deliver it, so that receivers can recognise a repetition."""

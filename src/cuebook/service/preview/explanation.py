@@ -69,7 +69,7 @@ class Explanation(msgspec.Struct, frozen=True):
     budgets: tuple[str, ...] = ()
     """The budgets that are spent, each as a sentence."""
     others_approve: bool = False
-    """Whether the policy lets nobody approve what their own runs do."""
+    """Whether the policy forbids people to approve what their own runs do."""
 
     @property
     def asking(self) -> list[StepRuling]:

@@ -102,7 +102,7 @@ class Retention:
         return found[0] if found else None
 
     async def clock_is_steady(self) -> bool:
-        """Whether the clock can be trusted with what is old."""
+        """Whether the clock can be trusted to decide what is old."""
         return await is_steady(self._store)
 
     async def tenants(self) -> list[str]:

@@ -68,10 +68,10 @@ class Triggers:
 
     async def add(self, trigger: T, who: Principal = Principal()) -> T:
         """Stores a new trigger. Raises `Conflict` if its name is taken."""
-        who.require("runner", f"add {trigger.KIND}s")
+        who.require("runner", f"add {trigger.COMMAND}s")
         if await self.store.put_job(trigger.job(self.now())) is None:
             raise Conflict(
-                f"There is already a {trigger.KIND} named '{trigger.name}'; nothing was changed.",
+                f"There is already a {trigger.COMMAND} named '{trigger.name}'; nothing was changed.",
                 fix=f"Choose another name, or remove the old one: `cuebook {trigger.COMMAND} remove {trigger.name}`.",
             )
         await self.record("add", trigger, who, {"playbook": trigger.target.path})
@@ -85,7 +85,7 @@ class Triggers:
 
     async def get(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
         """A trigger that this user sees. One whose runs they would not see is not found either."""
-        who.require("viewer", f"view {kind.KIND}s")
+        who.require("viewer", f"view {kind.COMMAND}s")
         found = kind.of(await self._job(kind, name, who.tenant))
         owners = await self._service.visibility.owners(who)
         if owners is not None and found.owner not in owners:
@@ -96,7 +96,7 @@ class Triggers:
         self, kind: type[T], who: Principal = Principal(), after: str = "", limit: int | None = None
     ) -> list[T]:
         """The triggers of a kind that this user sees, by name; `after` is the last name of the page before."""
-        who.require("viewer", f"view {kind.KIND}s")
+        who.require("viewer", f"view {kind.COMMAND}s")
         owners = await self._service.visibility.owners(who)
         jobs = await self.store.jobs(kind.KIND, who.tenant, after, limit if owners is None else None)
         found = [kind.of(job) for job in jobs]
@@ -146,7 +146,7 @@ class Triggers:
         return await self.change(kind, name, who, paused)
 
     async def resume(self, kind: type[T], name: str, who: Principal = Principal()) -> T:
-        """Ends a pause or a suspension. What was planned in the meantime is not made up for."""
+        """Ends a pause or a suspension. Firings in the meantime are not made up for."""
         return await self.change(kind, name, who, lambda one: one if one.is_active else one.resumed(self.now()))
 
     async def try_firing(
@@ -182,10 +182,10 @@ class Triggers:
 
     def own(self, trigger: T, who: Principal) -> T:
         """The trigger, if this user may change it. Raises `NotAllowed` otherwise."""
-        who.require("runner", f"change {trigger.KIND}s")
+        who.require("runner", f"change {trigger.COMMAND}s")
         if who.name != trigger.owner and not who.may("admin"):
             raise NotAllowed(
-                f"{who.name} may not change the {trigger.KIND} '{trigger.name}': it belongs to {trigger.owner}.",
+                f"{who.name} may not change the {trigger.COMMAND} '{trigger.name}': it belongs to {trigger.owner}.",
                 fix=f"Ask {trigger.owner}, or an admin.",
             )
         return trigger
@@ -221,7 +221,7 @@ class Triggers:
                 return self._done(trigger, firing, "skipped", reason=trigger.suspended or "It is paused.")
             if len(trigger.requested) >= MOST_REQUESTED:
                 raise AtLimit(
-                    f"The {trigger.KIND} '{name}' has {MOST_REQUESTED} firings that no process has fired yet.",
+                    f"The {trigger.COMMAND} '{name}' has {MOST_REQUESTED} firings that no process has fired yet.",
                     fix="Check that `cuebook serve` or `cuebook worker` is running.",
                 )
             return msgspec.structs.replace(trigger, requested=(*trigger.requested, firing))
@@ -237,7 +237,7 @@ class Triggers:
 
     async def full(self, trigger: Trigger, error: AtLimit, then: str) -> None:
         """Notifies that a trigger takes no event now, at most once an hour. `then` is what becomes of them."""
-        words = f"{trigger.KIND.capitalize()} '{trigger.name}': {error.message} {then}"
+        words = f"{trigger.COMMAND.capitalize()} '{trigger.name}': {error.message} {then}"
         await self.notify(trigger, f"full.{self.now() // 3600:.0f}", words)
 
     async def suspended(self, trigger: Trigger) -> None:
@@ -268,7 +268,7 @@ class Triggers:
             except TooManyRuns as error:
                 limit, waiting, trigger = error, [*waiting, first], others
         if limit is not None:
-            words = f"{trigger.KIND.capitalize()} '{trigger.name}': {limit.message} Its events wait."
+            words = f"{trigger.COMMAND.capitalize()} '{trigger.name}': {limit.message} Its events wait."
             await self.notify(trigger, f"limited.{self.now() // 3600:.0f}", words)
         trigger = msgspec.structs.replace(trigger, requested=(*waiting, *trigger.requested))
         waits = trigger.queued is not None or limit is not None or (trigger.is_serial and trigger.requested)
@@ -338,7 +338,7 @@ class Triggers:
 
     async def failed(self, trigger: T, firing: Firing, reason: str) -> T:
         """Records that a firing could not start its run, and notifies; the trigger fires again the next time."""
-        words = f"{trigger.KIND.capitalize()} '{trigger.name}' could not start {trigger.target.words}: {reason}"
+        words = f"{trigger.COMMAND.capitalize()} '{trigger.name}' could not start {trigger.target.words}: {reason}"
         await self.notify(trigger, f"failed.{firing.key}", words)
         return self._done(trigger, firing, "failed", reason=reason)
 
@@ -365,7 +365,7 @@ class Triggers:
         log_event(log, "trigger.suspended", logging.WARNING, trigger=trigger.trigger, by=trigger.owner)
         key = "suspended" if firing is None else f"suspended.{firing.key}"
         fix = f"`cuebook {trigger.COMMAND} resume {trigger.name}` resumes it."
-        await self.notify(trigger, key, f"{trigger.KIND.capitalize()} '{trigger.name}' is suspended. {reason} {fix}")
+        await self.notify(trigger, key, f"{trigger.COMMAND.capitalize()} '{trigger.name}' is suspended. {reason} {fix}")
         if firing is not None:
             trigger = self._done(trigger, firing, "skipped", reason=reason)
         return msgspec.structs.replace(trigger, suspended=reason)
@@ -422,7 +422,7 @@ class Triggers:
 
 
 def _at_limit(trigger: Trigger) -> AtLimit:
-    return AtLimit(f"The {trigger.KIND} '{trigger.name}' was fired too often.", fix="Wait a minute.")
+    return AtLimit(f"The {trigger.COMMAND} '{trigger.name}' was fired too often.", fix="Wait a minute.")
 
 
 def _missing(kind: type[Trigger], name: str) -> NotFound:

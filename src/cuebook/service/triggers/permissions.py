@@ -188,7 +188,7 @@ class Permissions:
         problem, suspends = await self.problem(trigger, standing, playbook.digest, policy)
         if not problem:
             return ""
-        kind, name = trigger.KIND.capitalize(), trigger.name
+        kind, name = trigger.COMMAND.capitalize(), trigger.name
         words = f"What it was allowed in advance no longer holds. {problem}"
         fix = f"`cuebook {trigger.COMMAND} allow {name}` shows what its runs ask now, and allows it"
         if suspends:

@@ -29,7 +29,7 @@ _ELSEWHERE = 1.0
 """Seconds until another process may take a schedule whose workspace this process does not offer."""
 _COMPARED = 50
 """How many moments are compared to find the shortest time between two of them."""
-_NOBODY = "No process was there in time."
+_NOBODY = "No server or worker was running in time."
 _PAGE = 200
 """How many schedules are corrected before other work gets its turn."""
 

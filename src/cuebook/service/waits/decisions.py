@@ -95,7 +95,7 @@ def too_late(row: WaitRow, onward: str = "") -> str:
 
 def how_to(row: WaitRow) -> str:
     if row.kind == "budget" and row.details.get("code") == ALLOWANCE:
-        return f"`cuebook budget allow {row.run}` lets this run go on."
+        return f"`cuebook budget allow {row.run}` lets this run continue."
     return {
         "approval": f"`cuebook decide {row.run} approve|deny` decides it.",
         "question": f"`cuebook answer {row.run} VALUE` answers it.",

@@ -62,7 +62,7 @@ COMMANDS = {
     "delete": ("commands.retention", "Delete runs, or only their contents."),
     "prune": ("commands.retention", "Delete old or large runs that have ended."),
     "erase": ("commands.retention", "Erase one person's data."),
-    "backup": ("commands.backup", "Write a consistent copy of the store to a file, while runs go on."),
+    "backup": ("commands.backup", "Write a consistent copy of the store to a file, even while runs are in progress."),
     "restore": ("commands.backup", "Make a store from a backup."),
     "export": ("commands.exchange", "Write runs to a file that another installation can import."),
     "import": ("commands.exchange", "Add the runs of an exported file to the store."),
@@ -319,7 +319,7 @@ def _is_text(arg: str) -> bool:
 
 def _sentence(text: str) -> str:
     line = _one_line(text)
-    return line if line.endswith((".", "?", "!", ")")) else f"{line}."
+    return line if line.endswith((".", "?", "!", ".)")) else f"{line}."
 
 
 def _one_line(text: str) -> str:

@@ -280,7 +280,7 @@ def managing(word: str, kinds: Kinds) -> list[click.Command]:
 
         return session.with_service(given, act, looking=True)
 
-    show.help = f"Show a {word}: when it fires next, what became of its firings, and what its runs would ask."
+    show.help = f"Show a {word}: what fires it, what became of its firings, and what its runs would ask."
 
     @command("run", [NAME, options.AS_USER, options.STORE, options.AS_JSON])
     def run_now(given: Given) -> int:
@@ -298,7 +298,7 @@ def managing(word: str, kinds: Kinds) -> list[click.Command]:
             click.Option(
                 ["--digest"],
                 metavar="DIGEST",
-                help="Allow it only if it is what `show` printed with this digest, and do not ask.",
+                help="Allow what `show` printed with this digest, without asking; nothing if it has changed.",
             ),
             *(one for one in ALLOW if one.name not in ("allow", "dry_run")),
         ],
@@ -321,10 +321,11 @@ def managing(word: str, kinds: Kinds) -> list[click.Command]:
         return session.with_service(given, act, looking=True)
 
     allow.help = (
-        f"Allow in advance exactly what the runs of a {word} would ask today.\n\nOn a terminal, it shows the actions and asks; with"
-        " --digest, which it needs elsewhere, it applies to what you saw, or to nothing. The permission lists single actions. It ends"
-        " when it expires, and does not apply while the playbook or the policy differs from today's: then a schedule is suspended, the"
-        " runs of other triggers wait for approval, and a notice says why. It needs the role approver."
+        f"Allow in advance exactly what the runs of a {word} would ask today.\n\nOn a terminal, the command shows the actions and asks."
+        " Elsewhere, it needs --digest, and allows nothing if anything has changed since `show` printed that digest. The permission"
+        " lists single actions. It ends when it expires, and does not apply while the playbook or the policy differs from today's:"
+        " then a schedule is suspended, the runs of other triggers wait for approval, and a notice says why. Allowing needs the role"
+        " approver."
     )
 
     @command("disallow", [NAME, options.AS_USER, options.STORE])
@@ -334,7 +335,11 @@ def managing(word: str, kinds: Kinds) -> list[click.Command]:
             admin = administration(given, service)
             trigger = await find(admin, kinds, given["name"], who)
             done = await admin.permissions.withdraw(trigger, who)
-            say(f"{trigger.name} is allowed nothing in advance{'' if done else '; it was not before'}.")
+            say(
+                f"Withdrew what was allowed in advance to {trigger.name}."
+                if done
+                else f"Nothing was allowed in advance to {trigger.name}."
+            )
             return 0
 
         return session.with_service(given, act, looking=True)
@@ -344,7 +349,7 @@ def managing(word: str, kinds: Kinds) -> list[click.Command]:
     pause = command("pause", [NAME, options.AS_USER, options.STORE])(changing("pause", "{name} is paused."))
     pause.help = f"Pause a {word}. What it had queued is skipped; runs in progress continue."
     resume = command("resume", [NAME, options.AS_USER, options.STORE])(changing("resume", "{name} is active."))
-    resume.help = f"Resume a {word} that is paused or suspended. What was planned in the meantime is not made up for."
+    resume.help = f"Resume a {word} that is paused or suspended. Firings in the meantime are not made up for."
     remove = command("remove", [NAME, options.AS_USER, options.STORE])(changing("remove", "Removed {name}."))
     remove.help = f"Remove a {word} and what it was allowed in advance. Its runs stay."
     made = [show, run_now, allow, disallow, pause, resume, remove]
@@ -372,7 +377,7 @@ def _confirm(given: Given, view: TriggerView) -> None:
     if not someone_is_there(given):
         name = f"{view.trigger.COMMAND} {{}} {view.trigger.name}".format
         raise BadInput(
-            f"Nothing was allowed: without a terminal, only what you name by its digest is, and it is {view.digest} now.",
+            f"Nothing was allowed: without a terminal, --digest is required. The digest is now {view.digest}.",
             fix=f"Look at it with `cuebook {name('show')}`, then run `cuebook {name('allow')} --digest {view.digest}`.",
         )
     if not any(one.allowed for one in view.waits_for):
@@ -406,7 +411,7 @@ def _run_now(given: Given, kinds: Kinds) -> int:
             if view.standing is not None and view.standing_problem:
                 complain(f"What it was allowed in advance no longer holds. {view.standing_problem}")
         else:
-            complain(f"cuebook: it started no run ({firing.state}): {firing.reason}")
+            complain(f"cuebook: no run was started ({firing.state}): {firing.reason}")
         return 0 if firing.state in ("started", "queued") else 1
 
     return session.with_service(given, act, looking=True)

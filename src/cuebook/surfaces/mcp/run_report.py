@@ -353,7 +353,7 @@ def next_call(view: RunView, host: Host, caller: Caller, activity: Activity, hel
         case "paused" if row.reason == "budget":
             code = next((str(wait.details.get("code")) for wait in waits if wait.kind == "budget"), "")
             if code == ALLOWANCE:
-                words = f"{brief(waits[0].prompt)} An approver can let it go on at the link: {caller.link(row.id)}"
+                words = f"{brief(waits[0].prompt)} An approver can let it continue at the link: {caller.link(row.id)}"
                 return _next("get_playbook_execution", {**run, "wait_seconds": 30}, words)
             if not host.may_raise(caller, row, {"unknown_price": "money"}.get(code, code)):
                 words = f"Its budget is spent. Ask the person to raise it at the link, then check again: {caller.link(row.id)}"

@@ -17,7 +17,7 @@ AT_ONCE = 4
 """The number of runs that are driven at the same time, unless it is chosen."""
 
 
-class Purse:
+class CostLimit:
     """The money of a comparison: what is spent, and what is set aside for the runs that are being driven."""
 
     def __init__(self, most: float | None, spent: float) -> None:
@@ -54,7 +54,7 @@ class Purse:
 
 
 See = Callable[[Cell, RunRow | None, str], None]
-"""Is told of each run that waits or has ended, and why one was not started or could not be driven."""
+"""Called for each run that waits or has ended, with the reason if one was not started or could not be driven."""
 
 
 async def drive_all(
@@ -72,9 +72,9 @@ async def drive_all(
 ) -> bool:
     """Drives the runs that are left until each waits or ends. Returns whether the money was enough for all of them.
 
-    An error of one run, such as a model that is unknown by now, is told and does not stop the others.
+    An error of one run, such as a model that is no longer known, is reported and does not stop the others.
     """
-    purse = Purse(most, sum(row.totals.cost for row in rows.values()))
+    limit = CostLimit(most, sum(row.totals.cost for row in rows.values()))
     waiting = iter(left)
     enough = True
 
@@ -86,10 +86,10 @@ async def drive_all(
             money: float | None = None
             if most is not None:
                 known = bound(cell)
-                money = await purse.take(cell, None if known is None else max(0.0, known - already))
+                money = await limit.take(cell, None if known is None else max(0.0, known - already))
                 if money is None:
                     enough = False
-                    see(cell, before, _too_dear(known, purse.left))
+                    see(cell, before, _too_dear(known, limit.left))
                     continue
             row: RunRow | None = before
             try:
@@ -102,7 +102,7 @@ async def drive_all(
             finally:
                 if most is not None:
                     paid = 0.0 if row is None else (await service.row(row.id)).totals.cost
-                    await purse.pay(cell, paid - already)
+                    await limit.pay(cell, paid - already)
 
     tasks = [asyncio.create_task(work()) for _ in range(min(at_once, len(left)))]
     try:

@@ -50,7 +50,7 @@ def test_an_approver_lets_a_run_go_on(cli: CommandLine) -> None:
     run = cli.call("run", "tea.md", "--json").object["run"]
     allowed = cli.call("budget", "allow", run, "--reason", "a guest waits")
     assert allowed.code == 0, allowed.err
-    assert allowed.out.startswith(f"Run {run} may go on until ")
+    assert allowed.out.startswith(f"Run {run} may continue until ")
     assert f"`cuebook resume {run}` does." in allowed.out
     assert cli.call("resume", run).code == 0
     assert "budget.allow playbook:tea.md" in cli.call("audit", "--admin").out
@@ -91,7 +91,7 @@ def test_a_budget_of_a_name_that_nothing_is_known_of_is_set_with_a_warning(cli: 
     for args, words in [
         (["--playbook", "tae.md"], "no run has the playbook 'tae.md', and no file in "),
         (["--playbook", "tae.md"], "limits nothing until there is a playbook of this name. Did you mean 'tea.md'?"),
-        (["--person", "nobody"], "'nobody' is not a user, and owns no run: the budget is set"),
+        (["--person", "nobody"], "'nobody' is not a user and owns no run. The budget is set"),
         (["--person", "anne"], "Did you mean 'ann'?"),
     ]:
         ran = cli.call("budget", "set", *args, "--day", "2", "--json")
@@ -106,12 +106,12 @@ def test_a_budget_of_a_name_that_nothing_is_known_of_is_set_with_a_warning(cli: 
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([], "Nothing was given to set"),
+        ([], "No limit was given"),
         (["--day", "much"], "--day: expected a number, got 'much'"),
         (["--day-tokens", "1.5"], "--day-tokens: expected a whole number, got '1.5'"),
-        (["--day", "-1"], "must not be negative"),
-        (["--day", "nan"], "must not be negative"),
-        (["--day", "1", "--soft", "120%"], "between 0 and 100 %"),
+        (["--day", "-1"], "must be 0 or more"),
+        (["--day", "nan"], "must be 0 or more"),
+        (["--day", "1", "--soft", "120%"], "between 0% and 100%"),
         (["--soft", "50%"], "needs a limit"),
         (["--person", "ann", "--playbook", "tea.md", "--day", "1"], "not for both"),
     ],
@@ -140,7 +140,7 @@ def test_usage_is_added_up_by_day_playbook_model_and_person(cli: CommandLine) ->
     cli.call("delete", run)
     assert cli.call("usage", "--json").object["total"]["runs"] == 2
     wrong = cli.call("usage", "--since", "yesterday")
-    assert (wrong.code, "--since: 'yesterday' is not a day" in wrong.err) == (2, True)
+    assert (wrong.code, "--since: expected a day, got 'yesterday'" in wrong.err) == (2, True)
 
 
 def test_an_unknown_cost_is_shown_as_unknown(cli: CommandLine) -> None:

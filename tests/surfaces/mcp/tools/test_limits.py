@@ -190,7 +190,7 @@ async def test_an_assistant_cannot_let_a_run_go_on_over_the_budget_of_all_runs(c
         now = await visit.call("execute_playbook", playbook_id="tea")
         assert (now["status"], now["reason"]) == ("paused", "budget")
         assert now["next"]["tool"] == "get_playbook_execution"
-        assert "An approver can let it go on" in str(now["next"])
+        assert "An approver can let it continue" in str(now["next"])
         again = await visit.call("resume_playbook_execution", execution_id=now["execution_id"])
         assert (again["status"], again["reason"]) == ("paused", "budget")
 

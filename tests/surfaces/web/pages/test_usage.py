@@ -59,7 +59,7 @@ async def test_a_run_that_waits_for_a_budget_is_let_go_on_from_its_page(web: Ser
         shown = await text_of(web, path)
         assert "never fits in the budget &#39;all&#39; of 1 tokens a day" in shown
         assert f'data-api="/api/runs/{run}/allow"' in shown
-        assert "Let this run go on" in shown
+        assert "Let this run continue" in shown
     shown = await text_of(web, "/usage")
     assert f'<a href="/runs/{run}"><code>{run}</code></a>' in shown
     (allowed,) = (await web.post(f"/api/runs/{run}/allow", 200, reason="demo"))["allowed"]

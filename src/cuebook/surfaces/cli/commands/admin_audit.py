@@ -30,7 +30,7 @@ _SHOWN = 100
 
 
 def since_of(given: Given, now: float) -> float:
-    """The moment that `--since` names: so long ago, or a date in local time."""
+    """The moment that `--since` names: how long ago, or a date in local time."""
     text = given["since"]
     try:
         return 0.0 if text is None else moment_of(text, now)

@@ -38,7 +38,7 @@ _ALL = click.Option(["--verify-all"], is_flag=True, help=f"Verify every run in i
     ],
 )
 def backup_command(given: Given) -> int:
-    """Write a consistent copy of the store to a file, while runs go on.
+    """Write a consistent copy of the store to a file, even while runs are in progress.
 
     FILE must not exist; only you can read it. It has everything as of one moment, and is complete or not there at all. Runs
     that were being driven at that moment are interrupted in the copy and can be resumed. A Postgres store is copied run by

@@ -35,7 +35,7 @@ _WHOSE: list[click.Parameter] = [
         metavar="NAME",
         default="",
         callback=options.not_empty,
-        help="A person's runs; '*' is everyone without their own budget, each.",
+        help="The runs of a person; '*' means each person without a budget of their own.",
     ),
     click.Option(
         ["--playbook"],
@@ -76,9 +76,9 @@ def _set(given: Given) -> int:
     """Set the budget of all runs, of a person or of a playbook. Limits that are not given stay as they are.
 
     Before each model call, the most that it can cost is set aside. If that no longer fits, the run waits, and continues when
-    the day or the month is over, when the budget is raised, or when an approver lets it go on with `cuebook budget allow`.
-    At the soft mark, people are notified. Runs that waited for this budget continue if there is room now. A person or a
-    playbook that nothing is known of yet is accepted with a warning.
+    the day or the month is over, when the budget is raised, or when an approver lets it continue with `cuebook budget allow`.
+    At the soft mark, people are notified. Runs that waited for this budget continue if there is room now. An unknown person
+    or playbook is accepted, with a warning.
 
     Examples:
 
@@ -146,7 +146,7 @@ def _show(given: Given) -> int:
 
 @command("remove", [*_WHOSE, *_COMMON])
 def _remove(given: Given) -> int:
-    """Remove a budget. Runs that waited for it continue."""
+    """Remove a budget: that of all runs together, or with --person or --playbook, another one. Runs that waited for it continue."""
 
     async def act(service: Service) -> int:
         name = _name(given)
@@ -170,7 +170,7 @@ def _remove(given: Given) -> int:
     ],
 )
 def _allow(given: Given) -> int:
-    """Let one run go on although a budget is spent, until its day or month is over.
+    """Let one run continue although a budget is spent, until its day or month is over.
 
     What the run uses still counts, so other runs keep waiting. This requires the role approver, and is recorded.
 
@@ -188,7 +188,7 @@ def _allow(given: Given) -> int:
             return 0
         for one in made:
             until = "" if one.until is None else f" until {service.calendar.moment(one.until)}"
-            say(f"Run {one.run} may go on{until}, whatever the budget '{one.budget}' leaves.")
+            say(f"Run {one.run} may continue{until}, whatever the budget '{one.budget}' leaves.")
         _print_continued(list(dict.fromkeys(one.run for one in made)))
         return 0
 
@@ -215,13 +215,13 @@ async def _warn(given: Given, service: Service, who: Principal) -> None:
     if (name := given["person"]) and name not in (EACH, Principal().name):
         users = {one.name for one in await service.users(who)}
         if name not in users and not await service.runs(owner=name, limit=1, who=who):
-            _warn_of(f"'{name}' is not a user, and owns no run", "a person", name, users)
+            _warn_of(f"'{name}' is not a user and owns no run", "a person", name, users)
 
 
 def _warn_of(words: str, whose: str, name: str, known: Collection[str]) -> None:
     close = get_close_matches(name, sorted(known), n=1)
     fix = f" Did you mean '{close[0]}'?" if close else ""
-    complain(f"cuebook: {words}: the budget is set, and limits nothing until there is {whose} of this name.{fix}")
+    complain(f"cuebook: {words}. The budget is set, but limits nothing until there is {whose} of this name.{fix}")
 
 
 def _changes(given: Given) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def _changes(given: Given) -> dict[str, Any]:
     if given["unknown_cost"] is not None:
         found["unknown_cost"] = given["unknown_cost"]
     if not found:
-        raise BadInput("Nothing was given to set.", fix="Give a limit, for example --month 50 or --day-tokens 200000.")
+        raise BadInput("No limit was given.", fix="Give a limit, for example --month 50 or --day-tokens 200000.")
     return found
 
 

@@ -112,7 +112,7 @@ def _send(given: Given) -> int:
 
 @command("retry", [click.Argument(["channel"], required=False, default=""), *_COMMON])
 def _retry(given: Given) -> int:
-    """Send the messages again that were given up, for example after a receiver moved; of one channel, or of all.
+    """Send failed messages again, for example after a receiver has moved: those of one channel, or of all.
 
     They become pending, and are delivered like new ones.
     """
@@ -122,7 +122,7 @@ def _retry(given: Given) -> int:
         if given["as_json"]:
             sys.stdout.write(views.json_line({"messages": count}))
         else:
-            say(f"{display.counted(count, 'message')} pending again." if count else "No message was given up.")
+            say(f"{display.counted(count, 'message')} pending again." if count else "There are no failed messages.")
         return 0
 
     return _with_notifier(given, act, looking=True)
@@ -141,7 +141,7 @@ def _print_status(given: Given, notifier: Notifier, status: Status) -> int:
     for message in status.messages:
         say(f"  {_message_words(message)}")
     if status.overdue:
-        say("Nothing was delivered for minutes: is `cuebook serve` or `cuebook worker` running?")
+        say("Nothing has been delivered for minutes: is `cuebook serve` or `cuebook worker` running?")
     return 0
 
 
@@ -176,7 +176,7 @@ def _several(name: str, about: str) -> click.Option:
             ["--event", "events"],
             multiple=True,
             type=click.Choice([*WHAT, "none"]),
-            help="An event to be notified of; repeatable. `none` ends all.",
+            help="An event to be notified of; repeatable. `none` turns all off.",
         ),
         _several("channel", "A channel for messages of your own"),
         click.Option(["--address"], metavar="EMAIL", help="Your e-mail address."),
@@ -229,8 +229,8 @@ def _preference_words(found: Preferences, links: Any) -> str:
         "address": found.address or "none",
         "runs": found.runs,
         "playbooks": ", ".join(found.playbooks) or "all",
-        "quiet hours": found.quiet_hours or "the usual ones",
-        "time zone": found.time_zone or "the usual one",
+        "quiet hours": found.quiet_hours or "the general ones",
+        "time zone": found.time_zone or "the general one",
         "slack": ", ".join(one.account for one in links) or "not linked",
     }
     return "\n".join(f"  {name:<12}{value}" for name, value in rows.items())
@@ -268,7 +268,7 @@ def _link_words(one: SlackLink) -> str:
 
 @command("unlink", [click.Argument(["account"]), options.AS_USER, options.STORE])
 def _unlink(given: Given) -> int:
-    """Remove a Slack account: your own, or anyone's for an admin. It decides nothing any more."""
+    """Remove a Slack account: your own, or anyone's for an admin. It can no longer decide anything."""
 
     async def act(service: Service, notifier: Notifier) -> int:
         gone = await notifier.people.unlink(given["account"], await session.acting(service, given))

@@ -62,9 +62,9 @@ def runs_command(given: Given) -> int:
 
     A run is listed if all options that are given hold. STATUS is pending, running, paused, awaiting_input,
     awaiting_approval, completed, failed, cancelled, expired or interrupted. An interrupted run is unfinished, but no process
-    is driving it, whatever its status. TIME is so long ago, as in 7d, or a local date, as in 2026-11-01 or 2026-11-01T09:30.
-    TRIGGER is what started the run: schedule:NAME, webhook:NAME, files:NAME, after:NAME, token or mcp; a kind alone, such
-    as schedule; or person.
+    is driving it, whatever its status. TIME is how long ago, as in 7d, or a local date, as in 2026-11-01 or 2026-11-01T09:30.
+    TRIGGER is what started the run: schedule:NAME, webhook:NAME, files:NAME, after:NAME, compare:ID, trigger (a playbook's
+    token), mcp or person. A kind alone, such as schedule, matches all of its names.
 
     If there are more runs, the cursor of the next page follows on stderr. With --json, each run has the cursor of the page
     after it. A page neither repeats nor misses a run, even if runs are started or deleted meanwhile.

@@ -152,7 +152,7 @@ def _link(given: Given) -> int:
 
 @command("unlink", [NAME, options.AS_USER, options.STORE, options.AS_JSON])
 def _unlink(given: Given) -> int:
-    """End that a user signs in with the identity provider, and what their groups there gave them."""
+    """Unlink a user from the identity provider. The roles and teams that their groups there gave them end, too."""
 
     async def act(service: Service) -> int:
         who = await session.acting(service, given)

@@ -151,7 +151,7 @@ class ListRuns(Arguments, frozen=True):
         str, Meta(description="Only executions that this started, such as schedule:nightly, schedule or person.")
     ] = ""
     since: Annotated[
-        str, Meta(description="Only executions started since then: so long ago, as in 7d, or a date as in 2026-11-01.")
+        str, Meta(description="Only executions started since then: how long ago, as in 7d, or a date as in 2026-11-01.")
     ] = ""
     until: Annotated[str, Meta(description="Only executions started before then.")] = ""
     search: Annotated[

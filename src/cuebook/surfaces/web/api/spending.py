@@ -57,7 +57,7 @@ async def remove_budget(request: Request, site: Site, who: Principal) -> Respons
 
 
 async def allow(request: Request, site: Site, who: Principal) -> Response:
-    """Lets one run go on although a budget is spent."""
+    """Lets one run continue although a budget is spent."""
     asked = await body(request, bodies.AllowOver)
     made = await site.service.budgets.allow(request.path_params["id"], who, reason=asked.reason)
     for run in {one.run for one in made}:

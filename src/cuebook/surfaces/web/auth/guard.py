@@ -300,7 +300,7 @@ def _check_role(needs: Needs, who: Principal) -> None:
         if (who.name, who.tenant) != (SCRAPER.name, SCRAPER.tenant):  # no user has an empty tenant
             who.require("admin", "read the metrics")
             if who.tenant != Principal().tenant:  # they are about all tenants
-                raise NotAllowed("The metrics are about all tenants.", fix="Ask whoever runs this server.")
+                raise NotAllowed("The metrics are about all tenants.", fix="Ask the operator of this server.")
     elif needs != "anyone" and needs != "trigger":
         who.require(needs, "do that")
 
