@@ -20,7 +20,7 @@ OVERLAP = {
     "skip": "skipped",
     "queue": "queued",
     "cancel": "started after the older run is cancelled",
-    "parallel": "started beside it",
+    "parallel": "started alongside it",
 }
 NEW_LINE = "\n"
 NEXT = 5

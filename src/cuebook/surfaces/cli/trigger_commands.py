@@ -61,7 +61,7 @@ def overlap_option(default: Overlap, queued: str) -> click.Option:
         "skip": "starts no run",
         "queue": f"waits for its end ({queued})",
         "cancel": "cancels it",
-        "parallel": "starts a run beside it",
+        "parallel": "starts a run alongside it",
     }
     listed = ", ".join(f"{name}{' (the default)' if name == default else ''} {what}" for name, what in words.items())
     return click.Option(

@@ -89,7 +89,7 @@ def test_a_budget_is_shown_changed_and_removed(cli: CommandLine) -> None:
 def test_a_budget_of_a_name_that_nothing_is_known_of_is_set_with_a_warning(cli: CommandLine) -> None:
     cli.call("users", "add", "ann", "--role", "runner")
     for args, words in [
-        (["--playbook", "tae.md"], "no run has the playbook 'tae.md', and no file in "),
+        (["--playbook", "tae.md"], "no run has the playbook 'tae.md', and there is no such file in "),
         (["--playbook", "tae.md"], "limits nothing until there is a playbook of this name. Did you mean 'tea.md'?"),
         (["--person", "nobody"], "'nobody' is not a user and owns no run. The budget is set"),
         (["--person", "anne"], "Did you mean 'ann'?"),

@@ -210,7 +210,7 @@ async def _warn(given: Given, service: Service, who: Principal) -> None:
         if not await service.runs(name=name, limit=1, who=who) and not any((one / name).is_file() for one in folders):
             known = {one.name for one in await service.runs(who=who)}
             known |= {path.name for one in folders if one.is_dir() for path in islice(one.iterdir(), _LOOKED_AT)}
-            words = f"no run has the playbook '{name}', and no file in {', '.join(map(str, dict.fromkeys(folders)))}"
+            words = f"no run has the playbook '{name}', and there is no such file in {', '.join(map(str, dict.fromkeys(folders)))}"
             _warn_of(words, "a playbook", name, known)
     if (name := given["person"]) and name not in (EACH, Principal().name):
         users = {one.name for one in await service.users(who)}

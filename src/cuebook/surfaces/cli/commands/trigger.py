@@ -136,12 +136,17 @@ def _after(given: Given, fields: dict[str, Any]) -> EventTrigger:
     return AfterTrigger(**fields, after=Path(given["after"]).name)
 
 
+_FORMS = {"--map": ("INPUT=PATH", "title=pull_request.title"), "--only": ("PATH=VALUE", "action=opened")}
+"""The form of each repeatable option of pairs, with an example."""
+
+
 def _pairs(flag: str, given: tuple[str, ...]) -> dict[str, str]:
+    form, example = _FORMS[flag]
     found = {}
     for one in given:
         name, equals, value = one.partition("=")
         if not name or not equals:
-            raise BadInput(f"{flag} {one}: expected NAME=VALUE.", fix="For example: --map title=pull_request.title.")
+            raise BadInput(f"{flag} {one}: expected {form}.", fix=f"For example: {flag} {example}.")
         found[name] = value
     return found
 
