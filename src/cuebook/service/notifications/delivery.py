@@ -1,4 +1,4 @@
-"""Delivers messages: held back in quiet hours, tried again with growing pauses, and kept for a while afterwards.
+"""Delivers messages: held back in quiet hours, tried again with increasing delays, and kept for a while afterwards.
 
 A message is a job in the store, so it survives the process; one that was sent is kept, so it is not made twice.
 """

@@ -1,4 +1,4 @@
-"""Sensitive inputs in a preview: as in a run, a mark has the place of each value, and only the policy examines the values."""
+"""Sensitive inputs in a preview: as in a run, a mark replaces each value, and only the policy examines the values."""
 
 from __future__ import annotations
 

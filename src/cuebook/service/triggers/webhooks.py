@@ -1,4 +1,4 @@
-"""Checks that a request to a webhook was signed with its secret, and lately; returns what it carries. Pure.
+"""Checks that a request to a webhook was signed with its secret, and recently; returns what it carries. Pure.
 
 Three schemes are known: that of GitHub, that of Slack, and Standard Webhooks (`hmac`), which many senders use. Slack and
 Standard Webhooks sign the time, so that a request cannot be repeated later. GitHub signs only the body, so a body counts once.

@@ -1,4 +1,4 @@
-"""Temporal's schedules as the timers of ours: Temporal counts the time, and asks a worker to fire at each moment."""
+"""Temporal's schedules as the timers of ours: Temporal keeps the time, and asks a worker to fire at each moment."""
 
 from __future__ import annotations
 
