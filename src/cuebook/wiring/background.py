@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def background(wiring: Wiring, service: Service) -> AsyncIterator[None]:
-    """Removes old runs, as `[retention]` says, does the jobs that are due, and continues runs whose key was changed."""
+    """Removes old runs as `[retention]` says, does the jobs that are due, and continues runs whose key has been changed."""
     from cuebook.wiring.triggers import administration_of, clock_watched, events_watched
 
     triggers = administration_of(wiring, service)

@@ -32,7 +32,7 @@ async def rejected(
 
 
 async def changed(driver: Driver, line: Line, key: Key, failed: Failed | None = None) -> bool:
-    """Waits until the key was changed; without a failure, only if such a wait is open."""
+    """Waits until the key has been changed; without a failure, only if such a wait is open."""
     recorded = driver.recorded
     purpose, known = "", None
     for number in count(1):

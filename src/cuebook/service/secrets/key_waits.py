@@ -1,4 +1,4 @@
-"""Runs that wait because a provider rejected their key: continues them when the key was changed."""
+"""Runs that wait because a provider rejected their key: continues them when the key has been changed."""
 
 from __future__ import annotations
 

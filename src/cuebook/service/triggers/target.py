@@ -15,7 +15,7 @@ from cuebook.service.triggers.trigger import Target
 
 
 def check_fills_no_secret(playbook: Playbook, names: Iterable[str]) -> None:
-    """Raises `BadInput` if one of these inputs, which an event fills in, takes the handle of a secret: whoever sends the event
+    """Raises `BadInput` if one of these inputs, which an event fills in, takes the handle of a secret: the sender of the event
     would choose the secret.
     """
     needed = {one.argument for one in playbook.dialect.secrets(playbook.document)}

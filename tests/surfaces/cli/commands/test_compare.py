@@ -176,6 +176,7 @@ def test_a_run_that_waits_is_never_a_success(tea: CommandLine) -> None:
     assert "Not used, because nothing is scripted in a comparison: replies." in ran.err
     assert "1 case whose run must be refused (refused)." in ran.err
     assert "waiting       2 of 3" in ran.out
+    assert re.search(r"`cuebook show \S+` shows what a waiting run needs\.", ran.out)
     id = started(ran)
     for wait in tea.call("inbox", "--json").object:
         assert tea.call("answer", wait["wait"], "Bob").code == 0

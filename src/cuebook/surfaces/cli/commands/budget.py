@@ -188,7 +188,7 @@ def _allow(given: Given) -> int:
             return 0
         for one in made:
             until = "" if one.until is None else f" until {service.calendar.moment(one.until)}"
-            say(f"Run {one.run} may continue{until}, whatever the budget '{one.budget}' leaves.")
+            say(f"Run {one.run} may continue{until} although the budget '{one.budget}' is spent.")
         _print_continued(list(dict.fromkeys(one.run for one in made)))
         return 0
 

@@ -433,9 +433,14 @@ def _show(table: Table) -> None:
         say("")
         _show_row(table, row)
     runs = [next((one.run for one in column.results if one.run), "") for column in table.columns]
-    if all(runs[:2]) and len(runs) > 1:
+    differs = all(runs[:2]) and len(runs) > 1
+    waiting = next((one.run for one in table.results if one.verdict == "waiting"), "")
+    if differs or waiting:
         say("")
+    if differs:
         say(f"`{display.command_line(f'diff {shlex.join(runs[:2])}')}` compares two runs step by step.")
+    if waiting:
+        say(f"`{display.command_line(f'show {shlex.quote(waiting)}')}` shows what a waiting run needs.")
 
 
 def _checks(table: Table) -> Iterator[tuple[str, ...]]:

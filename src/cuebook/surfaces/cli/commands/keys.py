@@ -26,7 +26,7 @@ def keys_command() -> None:
 def _set(given: Given) -> int:
     """Store the key for PROVIDER, typed without echo or read from stdin.
 
-    A run whose provider rejects its key does not fail, but waits, and continues when the key was set again. A key in the
+    A run whose provider rejects its key does not fail, but waits, and continues when the key has been replaced. A key in the
     environment comes first; after changing it there, restart the server or the worker.
     """
     wiring = session.wiring_of({})

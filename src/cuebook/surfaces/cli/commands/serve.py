@@ -73,7 +73,7 @@ OPTIONS: list[click.Parameter] = [
     params=OPTIONS,
     help="Serve the web app: playbooks, live runs, results and an API.\n\nThe command prints a link that signs you in"
     " once; the browser keeps you signed in for a week. To sign in from another machine, use a token. A server for others,"
-    " with `public_url`, --allow-host or --host, prints that link on a terminal only: whoever reads its log could use it.",
+    " with `public_url`, --allow-host or --host, prints that link on a terminal only: anyone who reads its log could use it.",
 )
 @click.pass_context
 def serve_command(ctx: click.Context, /, **given: object) -> int:

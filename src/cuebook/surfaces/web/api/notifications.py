@@ -61,7 +61,7 @@ async def unlink(request: Request, site: Site, who: Principal) -> Response:
 
 
 async def slack(request: Request, site: Site, who: Principal) -> Response:
-    """A request of Slack. It decides for the person who linked the Slack account, whoever is signed in here."""
+    """A request of Slack. It decides for the person who linked the Slack account, no matter who is signed in here."""
     headers, client = request.headers, request.client
     response = await site.notifier.slack.handle(
         request.path_params["channel"],

@@ -235,7 +235,7 @@ async def holder(request: HTTPConnection, site: Site, token: str) -> Principal |
 
 
 def resource_address(request: HTTPConnection, site: Site) -> str:
-    """The address of `/mcp`; empty if it is not certain: on all addresses, whoever sends a request chooses the number."""
+    """The address of `/mcp`; empty if it is not certain: a server on all addresses only knows the number that a request names."""
     host = request.url.hostname or ""
     if not site.wiring.config.get("serve.public_url") and is_number(host) and not is_loopback(host):
         return ""
