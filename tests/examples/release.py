@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import threading
 from collections.abc import Callable
@@ -18,13 +19,16 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "release"
 SUMMARY = "Strangers are greeted."
 STEPS = ["tests", "last", "commits", "diff", "notes", "tag", "announce", "look"]
 WAITING = """\
+import fcntl
 from pathlib import Path
 from time import sleep
 
 
 def wait():
+    global held
     try:
-        Path("held").touch()
+        held = open("held", "w")
+        fcntl.flock(held, fcntl.LOCK_EX)  # until it ends
     except OSError:
         pass  # it may only read
     while not Path("go").exists():
@@ -150,6 +154,10 @@ class Release:
         file.write_text(file.read_text().replace(found, both))
 
     def go_on(self) -> None:
+        """Lets it continue, unless it ended with the process that was killed: that may take a moment."""
+        if (self.repository / "held").exists():
+            with (self.repository / "held").open() as held:
+                fcntl.flock(held, fcntl.LOCK_EX)
         (self.repository / "go").touch()
 
     def next_call(self) -> tuple[str, ...] | None:

@@ -51,7 +51,7 @@ def test_killed_at_many_moments_it_repeats_nothing_that_was_finished(triage: Tri
         kills += triage.cli.until(*call, kill_at=counted)
         assert kills < 200
         call = triage.next_call()
-    assert kills >= 10
+    assert kills >= 5
     triage.assert_published_once()
     assert asyncio.run(triage.repeated()) == []
     assert triage.cli.call("verify", triage.run).code == 0

@@ -111,7 +111,8 @@ async def test_runs_that_wait_survive_a_restart_of_temporal(
     await team.service.decide(waits[1].id, "approve")  # nobody can be woken
 
     async def said(words: str) -> bool:
-        return len([one for one in caplog.messages if words in one]) == 2  # the surface and the worker, once each
+        # The surface and the worker, each at least once: a slow machine sees a second outage.
+        return len([one for one in caplog.messages if words in one]) >= 2
 
     await eventually(lambda: said("Until it is back, runs in progress continue"))
     await asyncio.sleep(1.0)  # the SDK and the sweep try again and again
