@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from cuebook.kernel.errors import BadInput
 from cuebook.performers.models.weights import models_folder
-from cuebook.system.folders import config_folder, data_folder, project_file
+from cuebook.system.folders import config_folder, data_folder
 
 linux = pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="other platforms have their own folders")
 
@@ -41,16 +40,30 @@ def test_each_platform_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert data_folder(home) == tmp_path / "AppData/Local/cuebook"
 
 
+READ = """
+import os, sys
+from pathlib import Path
+from cuebook.kernel.errors import BadInput
+from cuebook.system.folders import project_file
+
+if os.geteuid() == 0:  # root may read everything
+    os.seteuid(65534)
+try:
+    project_file(Path(sys.argv[1]))
+except BadInput as error:
+    print(error)
+"""
+
+
 def test_a_folder_below_one_that_is_closed_is_named(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     (closed / "clone").mkdir(parents=True)
-    before = os.geteuid()
     closed.chmod(0)
     try:
-        if before == 0:  # root may read everything
-            os.seteuid(65534)
-        with pytest.raises(BadInput, match="clone cannot be read: permission denied"):
-            project_file(closed / "clone")
+        # In a process of its own, because all threads would become another user.
+        ran = subprocess.run(
+            [sys.executable, "-c", READ, str(closed / "clone")], capture_output=True, text=True, check=True
+        )
     finally:
-        os.seteuid(before)
         closed.chmod(0o700)
+    assert "clone cannot be read: permission denied" in ran.stdout
