@@ -27,6 +27,8 @@ BUDGET, _LEAST = 0.008, 0.001
 """Seconds after which a transaction takes up nothing more, and how few these become if transactions take longer than that."""
 _LONG = 0.02
 """Seconds, with the commit, that another writer should wait at most."""
+_WHILE_READ = (0.0, 0.02, 0.05, 0.1, 0.2)
+"""Seconds before each attempt to empty a log that others may be reading."""
 _BETWEEN_CHECKPOINTS = 16
 """Transactions."""
 _ROWS = 25
@@ -264,8 +266,13 @@ class Removals:
 
     async def forget(self, tenant: str, kind: str, name: str) -> bool:
         gone = await self._writer.submit(Transaction.forget, tenant, kind, name)
-        if gone and not await asyncio.to_thread(self._empty_log):
-            self._leaves_traces = True  # the next sweep tries again
+        if gone:
+            self._leaves_traces = True
+            for pause in _WHILE_READ:
+                await asyncio.sleep(pause)
+                if await asyncio.to_thread(self._empty_log):
+                    self._leaves_traces = False
+                    break  # otherwise, the next sweep tries again
         return gone
 
     async def purge(self, batch: Batch, removal: Removal) -> None:

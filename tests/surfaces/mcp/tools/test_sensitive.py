@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.support.command_line import CommandLine
 from tests.support.model_server import ModelServer
+from tests.support.programs import eventually
 from tests.surfaces.mcp.conftest import Connect
 
 EMAIL = "ann.ohara@example.com"
@@ -33,6 +34,10 @@ Thank them.
 
 def stored(cli: CommandLine) -> bytes:
     return b"".join(path.read_bytes() for path in cli.store.parent.glob(f"{cli.store.name}*"))
+
+
+async def purged(cli: CommandLine) -> bool:
+    return b"ohara@" not in stored(cli).lower()
 
 
 def hidden(shown: Any) -> bool:
@@ -62,8 +67,8 @@ async def test_a_marked_input_reaches_the_model_and_not_the_assistant(
         assert "There is no input 'mail'" in await client.refused(
             "execute_playbook", content=MAIL, name="mail.md", input_values={"email": EMAIL}, sensitive=["mail"]
         )
+        await eventually(lambda: purged(cli))  # just after the runs have ended
     assert f"Write to {EMAIL}." in server.prompts[0]
-    assert b"ohara@" not in stored(cli).lower()
 
 
 async def test_an_assistant_that_does_the_steps_sees_the_mark_and_its_result_is_masked(
